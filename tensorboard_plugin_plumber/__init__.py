@@ -1,0 +1,1 @@
+"""Plumber for TensorBoard: says why training waits for its tf.data pipeline."""

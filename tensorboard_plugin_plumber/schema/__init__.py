@@ -1,0 +1,1 @@
+"""The one schema: message classes of `proto/`, and the values that cross the layers."""
