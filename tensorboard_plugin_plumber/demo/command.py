@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -38,40 +39,34 @@ def run_demo(logdir: str | None, serve: bool) -> int:
     """
     logdir = logdir or tempfile.mkdtemp(prefix="plumber-demo-")
     console = Console(stderr=True)
-    try:
-        with console.status("Starting TensorFlow …") as status:
-            _train(os.path.join(logdir, RUN), status)
-            status.update("Analysing what was recorded …")
-            text = _report(logdir)
-        print(text, flush=True)
-        if console.is_terminal:
-            console.print(f"Recorded in {logdir}; the report again: plumber report {logdir}", highlight=False)
-        return _serve(logdir) if serve else 0
-    except KeyboardInterrupt:
-        return 0
+    with console.status("Starting TensorFlow …") as status:
+        _train(os.path.join(logdir, RUN), status)
+        status.update("Analysing what was recorded …")
+        text = _report(logdir)
+    print(text, flush=True)
+    if console.is_terminal:
+        console.print(f"Recorded in {logdir}; the report again: plumber report {logdir}", highlight=False)
+    return _serve(logdir) if serve else 0
 
 
 def _train(log_dir: str, status: Status) -> None:
     # TensorFlow's own start-up lines are no part of the demonstration; a user's setting stays.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ["KERAS_BACKEND"] = "tensorflow"
     import keras
 
     import tensorboard_plugin_plumber as plumber
     from tensorboard_plugin_plumber.demo import photographs
     from tensorboard_plugin_plumber.demo.train import train
 
-    shards = photographs.prepare(
-        progress=lambda done, total: status.update(
-            f"Making JPEG images: {done} of {total} files (kept for next time) …"
-        )
-    )
+    def tell_files(done: int, total: int) -> None:
+        status.update(f"Making JPEG images: {done} of {total} files (kept for next time) …")
 
     def tell_epoch(epoch: int, logs: object = None) -> None:
         del logs
-        status.update(
-            f"Training on {shards.images} images, with the callback: epoch {epoch + 1} of {EPOCHS} …"
-        )
+        status.update(f"Training on {shards.images} images: epoch {epoch + 1} of {EPOCHS} …")
 
+    shards = photographs.prepare(progress=tell_files)
     with warnings.catch_warnings():
         # Keras calls the end of an epoch of unknown length "ran out of data".
         warnings.filterwarnings("ignore", message="Your input ran out of data")
@@ -94,7 +89,8 @@ def _report(logdir: str) -> str:
 
 def _serve(logdir: str) -> int:
     port = _free_port()
-    # Its own session: Ctrl-C in the terminal reaches us alone, and we end TensorBoard in order.
+    # In its own session Ctrl-C does not reach it: we end it in order, also when we are ended ourselves.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     process = subprocess.Popen(
         [sys.executable, "-m", "tensorboard.main", "--logdir", logdir, "--port", str(port)],
         stdout=subprocess.DEVNULL,
@@ -120,9 +116,7 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int) -> None:
             urllib.request.urlopen(f"http://localhost:{port}/data/environment", timeout=5).close()
             return
         time.sleep(0.2)
-    raise RuntimeError(
-        f"TensorBoard did not start on port {port}; run it by hand to see why: {' '.join(process.args)}"
-    )
+    raise RuntimeError(f"TensorBoard did not start on port {port}")
 
 
 def _free_port() -> int:

@@ -139,7 +139,8 @@ def _mask(rng: np.random.Generator, shape: str) -> Field:
         "triangle": np.maximum(np.abs(x) * 1.7 + y, -y) - 0.8,
         "ring": np.abs(np.hypot(x, y) - 0.8) - 0.2,
     }
-    return np.clip(0.5 - distances[shape] * radius / 2, 0, 1).astype(np.float32)
+    inside: Field = np.clip(0.5 - distances[shape] * radius / 2, 0, 1).astype(np.float32)
+    return inside
 
 
 def _write_shard(target: ShardSet, shard: int, noise: list[Field]) -> None:

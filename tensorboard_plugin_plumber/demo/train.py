@@ -63,6 +63,5 @@ def make_model() -> keras.Model:
 
 def train(pattern: str, epochs: int, callbacks: list[keras.callbacks.Callback]) -> keras.callbacks.History:
     """Train for `epochs` passes over the files; Keras's own progress bar stays off."""
-    return make_model().fit(
-        make_dataset(pattern), epochs=epochs, callbacks=callbacks, verbose=0, shuffle=False
-    )
+    dataset = make_dataset(pattern)
+    return make_model().fit(dataset, epochs=epochs, callbacks=callbacks, verbose=0, shuffle=False)

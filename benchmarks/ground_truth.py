@@ -1,0 +1,141 @@
+"""Map functions of known cost, which keep their own books while they run.
+
+Each function counts its calls and adds up, inside itself, the CPU time of the thread that runs it
+and the wall time; so what a test or a benchmark expects does not come from what it tests. Four
+kinds of cost:
+
+* `spin`: uses a core without holding the GIL, as a native kernel does (hashing in C);
+* `python_spin`: uses a core and holds the GIL;
+* `sleep`: waits, using nothing, as a read from slow storage does;
+* `native_spin`: TensorFlow operations only, no Python; it reports its own time within its output.
+
+Drop every iterator over the first three before the interpreter ends, or TensorFlow hangs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+MapFunction = Callable[[tf.Tensor], tf.Tensor]
+
+# Large enough that hashing one block releases the GIL (above 2047 bytes) and takes some 30 µs.
+_BLOCK = bytes(64 * 1024)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Calls so far and what they took, seconds."""
+
+    calls: int
+    cpu_s: float
+    wall_s: float
+
+    def __sub__(self, earlier: Totals) -> Totals:
+        return Totals(self.calls - earlier.calls, self.cpu_s - earlier.cpu_s, self.wall_s - earlier.wall_s)
+
+    @property
+    def cpu_per_call_s(self) -> float:
+        return self.cpu_s / self.calls
+
+    @property
+    def wait_per_call_s(self) -> float:
+        """Wall time without CPU time: for a function that sleeps, its sleep."""
+        return (self.wall_s - self.cpu_s) / self.calls
+
+
+class Books:
+    """The counters of one map function; shared by the threads that run it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._totals = Totals(0, 0.0, 0.0)
+
+    def add(self, cpu_s: float, wall_s: float) -> None:
+        with self._lock:
+            total = self._totals
+            self._totals = Totals(total.calls + 1, total.cpu_s + cpu_s, total.wall_s + wall_s)
+
+    @property
+    def totals(self) -> Totals:
+        with self._lock:
+            return self._totals
+
+
+def spin(books: Books, seconds: float) -> MapFunction:
+    """Identity that uses `seconds` of a core for each element, the GIL free."""
+
+    def work() -> None:
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            hashlib.blake2b(_BLOCK)
+
+    return _numpy_map("spin", books, work)
+
+
+def python_spin(books: Books, seconds: float) -> MapFunction:
+    """Identity that uses `seconds` of a core for each element and holds the GIL meanwhile."""
+
+    def work() -> None:
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            sum(range(200))
+
+    return _numpy_map("python_spin", books, work)
+
+
+def sleep(books: Books, seconds: float) -> MapFunction:
+    """Identity that waits `seconds` for each element."""
+
+    def work() -> None:
+        time.sleep(seconds)
+
+    return _numpy_map("sleep", books, work)
+
+
+def _numpy_map(name: str, books: Books, work: Callable[[], None]) -> MapFunction:
+    def call(value: np.ndarray) -> np.ndarray:
+        cpu, wall = time.thread_time(), time.perf_counter()
+        work()
+        books.add(time.thread_time() - cpu, time.perf_counter() - wall)
+        return value
+
+    def function(value: tf.Tensor) -> tf.Tensor:
+        result = tf.numpy_function(call, [value], value.dtype)
+        result.set_shape(value.shape)
+        return result
+
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+def native_spin(rounds: int, size: int = 96, *, stateful: bool = True) -> MapFunction:
+    """A map function of TensorFlow operations only: `rounds` products of random matrices.
+
+    It maps a float64 scalar x, seconds so far, to x + its own wall time, so that the elements
+    carry the sum of what their making took: see `native_seconds`. Being stateful it stays
+    sequential, as an augmentation with unseeded randomness does.
+    """
+
+    def function(seconds: tf.Tensor) -> tf.Tensor:
+        start = tf.timestamp()
+        with tf.control_dependencies([start]):
+            if stateful:
+                matrix = tf.random.normal([size, size])
+            else:
+                matrix = tf.fill([size, size], tf.cast(seconds, tf.float32) + 1.0)
+        for _ in range(rounds):
+            matrix = tf.linalg.l2_normalize(tf.matmul(matrix, matrix))
+        # An assertion, as TensorFlow prunes a control edge from an operation without effects.
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_sum(matrix) < np.inf, [seconds])]):
+            end = tf.timestamp()
+        return seconds + (end - start)
+
+    function.__name__ = function.__qualname__ = "native_spin"
+    return function
