@@ -185,7 +185,9 @@ def main() -> None:
     for path, content in contents.items():
         target = ROOT / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
+        # An unchanged file keeps its time, so that the frontend is not bundled anew for it.
+        if not target.exists() or target.read_bytes() != content:
+            target.write_bytes(content)
 
 
 if __name__ == "__main__":

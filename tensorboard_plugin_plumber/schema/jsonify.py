@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-Json: TypeAlias = "bool | int | float | str | None | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 _Encode: TypeAlias = Callable[[Any], "Json"]
 
@@ -124,7 +124,9 @@ def _encoder(field: FieldDescriptor) -> _Encode:
 
 def _enum_names(enum: EnumDescriptor) -> dict[int, Json]:
     prefix = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", enum.name).upper() + "_"
-    return {value.number: value.name.removeprefix(prefix).lower() for value in enum.values if value.number != 0}
+    return {
+        value.number: value.name.removeprefix(prefix).lower() for value in enum.values if value.number != 0
+    }
 
 
 def _encode_float(value: float) -> Json:
