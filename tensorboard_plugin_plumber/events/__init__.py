@@ -1,0 +1,1 @@
+"""Writes and reads the summaries that hold what was measured."""

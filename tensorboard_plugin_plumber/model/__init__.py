@@ -1,0 +1,1 @@
+"""Operational analysis: rates, bounds, the optimum under them, and findings."""
