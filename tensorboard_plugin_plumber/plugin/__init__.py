@@ -1,0 +1,1 @@
+"""The TensorBoard plugin: reads the events, solves, serves JSON and the tab."""

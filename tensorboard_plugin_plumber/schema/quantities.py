@@ -1,0 +1,46 @@
+"""Numbers as people write them, on the command line and in a URL."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_PREFIXES = "kmgtp"
+_BYTES = re.compile(
+    rf"\s*(?P<number>[0-9.eE+]+)\s*(?P<prefix>[{_PREFIXES}]?)(?P<binary>i?)(?P<unit>b?)\s*", re.I
+)
+
+
+def parse_positive(text: str) -> float:
+    """Reads a positive number.
+
+    Raises:
+      ValueError: it is none; the message says so in words.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (number > 0 and math.isfinite(number)):
+        raise ValueError(f"'{text}' is not a positive number")
+    return number
+
+
+def parse_bytes(text: str) -> float:
+    """Reads a size: a number of bytes, or with a suffix ("8GiB", "500 MB", "1.5g").
+
+    Suffixes with an "i", and bare letters, are powers of 1024; "kB", "MB" … are powers of 1000.
+
+    Raises:
+      ValueError: it is no such size; the message says so in words.
+    """
+    match = _BYTES.fullmatch(text)
+    wrong = ValueError(f"'{text}' is not a size: write bytes, or a suffix as in 8GiB")
+    if match is None or (match["binary"] and not match["prefix"]):
+        raise wrong
+    decimal = match["unit"] and not match["binary"]
+    power = _PREFIXES.index(match["prefix"].lower()) + 1 if match["prefix"] else 0
+    try:
+        return parse_positive(match["number"]) * (1000 if decimal else 1024) ** power
+    except ValueError:
+        raise wrong from None
