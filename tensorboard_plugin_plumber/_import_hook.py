@@ -22,9 +22,11 @@ _INSTALLER = "tensorboard_plugin_plumber.capture.construction"
 def arm() -> None:
     """Installs the recording of dataset construction, now or when TensorFlow is loaded.
 
-    Calling it again is harmless, and makes up for an import of TensorFlow that was only half
-    done at the first call.
+    Calling it again is harmless, and makes up for a first call that came from within TensorFlow's
+    own import, which is too early.
     """
+    if _is_initializing(sys.modules.get(TARGET)):
+        _wait_for_other_thread()
     module = sys.modules.get(TARGET)
     if module is None:
         if _finder not in sys.meta_path:
@@ -33,7 +35,15 @@ def arm() -> None:
         _install()
 
 
-def _is_initializing(module: ModuleType) -> bool:
+def _wait_for_other_thread() -> None:
+    """Returns when no other thread is importing the target any more."""
+    try:
+        importlib.import_module(TARGET)
+    except Exception:  # the import failed: the thread that wants TensorFlow is told, not this one
+        return
+
+
+def _is_initializing(module: ModuleType | None) -> bool:
     """Whether the module is still being executed."""
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
