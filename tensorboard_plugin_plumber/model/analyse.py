@@ -1,0 +1,288 @@
+"""From a recording to an analysis: the one entry of the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from tensorboard_plugin_plumber.model import words
+from tensorboard_plugin_plumber.model.bounds import Bound, Kind, bounds
+from tensorboard_plugin_plumber.model.estimate import Estimate, estimate, limits_of, observed_bytes
+from tensorboard_plugin_plumber.model.findings import Case, autotune_off_finding, findings
+from tensorboard_plugin_plumber.model.network import Limits
+from tensorboard_plugin_plumber.model.plan import constraint_of, make_plan
+from tensorboard_plugin_plumber.model.rows import bare_rows, rows_of
+from tensorboard_plugin_plumber.model.service import variation
+from tensorboard_plugin_plumber.model.verdict import (
+    bottleneck_of,
+    cause_of,
+    self_check,
+    smallest_data_bound,
+    verdict_of,
+)
+from tensorboard_plugin_plumber.model.windows import Array, Windows, windows_of
+from tensorboard_plugin_plumber.schema import analysis_pb2 as a
+from tensorboard_plugin_plumber.schema import measurement_pb2 as m
+from tensorboard_plugin_plumber.schema.recording import Recording
+
+#: Version of the analysis: raised when a reader of the JSON would misread it.
+SCHEMA_VERSION = 1
+#: Points of history that an analysis carries, at most.
+HISTORY_POINTS = 300
+
+
+class NotAnswerable(Exception):
+    """The recording cannot answer the question; the message says why and how to mend it."""
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Limits to put in place of the measured ones; None keeps what was measured."""
+
+    #: N.
+    cores: float | None = None
+    #: M, bytes; the share of it that a plan may use still applies.
+    memory_bytes: float | None = None
+    #: 1/g, steps/s.
+    consumer_rate: float | None = None
+
+
+def analyse(recording: Recording, *, pipeline: str | None = None, what_if: WhatIf = WhatIf()) -> a.Analysis:
+    """Analyse one pipeline of a recording.
+
+    Args:
+      recording: one session of one run on one host.
+      pipeline: a Pipeline.id or label; by default the training pipeline with most steps.
+      what_if: limits to put in place of the measured ones.
+
+    Raises:
+      NotAnswerable: there is no such pipeline, or too little was recorded.
+    """
+    index = choose_pipeline(recording, pipeline)
+    chosen = recording.graph.pipelines[index]
+    analysis = a.Analysis(
+        schema_version=SCHEMA_VERSION,
+        run=recording.run,
+        host=recording.host,
+        pipeline=chosen.id,
+        pipeline_label=chosen.label,
+        notes=[*recording.notes, *chosen.notes],
+        history=_history(recording, index),
+    )
+    last = _last_sample(recording, index)
+    if recording.samples:
+        analysis.updated_s = recording.samples[-1].wall_time_s
+        analysis.live = not recording.samples[-1].final
+    if last is not None:
+        analysis.steps = last.steps
+        analysis.seconds = last.active_s
+    windows = windows_of(chosen, index, recording.samples) if chosen.has_counters else None
+    if windows is None or windows.total()["active_s"] <= 0:
+        if not chosen.autotune_enabled or not chosen.has_counters:
+            return _without_counters(analysis, recording, chosen, last, what_if)
+        raise NotAnswerable(
+            f"the pipeline {chosen.label or chosen.id} has fewer than two samples with steps so far: "
+            "let it run for a few seconds more"
+        )
+    return _with_counters(analysis, recording, chosen, windows, what_if)
+
+
+def choose_pipeline(recording: Recording, wanted: str | None) -> int:
+    """Index of the wanted pipeline, by id or label; by default the training one with most steps.
+
+    Raises:
+      NotAnswerable: there is none, or none of that name.
+    """
+    pipelines = recording.graph.pipelines
+    if not pipelines:
+        raise NotAnswerable(
+            "no tf.data pipeline was seen: the input of this run is not a tf.data.Dataset, "
+            "or nothing was read from it"
+        )
+    steps = {
+        i: (sample.steps if (sample := _last_sample(recording, i)) else 0.0) for i in range(len(pipelines))
+    }
+    if wanted is None:
+        training = [i for i in steps if pipelines[i].role == "train" and steps[i] > 0]
+        return max(training or list(steps), key=lambda i: steps[i])
+    named = [i for i in steps if wanted in (pipelines[i].id, pipelines[i].label)]
+    if not named:
+        known = ", ".join(dict.fromkeys(pipeline.label or pipeline.id for pipeline in pipelines))
+        raise NotAnswerable(f"there is no pipeline '{wanted}' in this recording: it has {known}")
+    return max(named, key=lambda i: steps[i])
+
+
+def _last_sample(recording: Recording, index: int) -> m.PipelineSample | None:
+    for record in reversed(recording.samples):
+        for part in record.pipelines:
+            if part.pipeline == index:
+                return part
+    return None
+
+
+def _with_counters(
+    analysis: a.Analysis, recording: Recording, pipeline: m.Pipeline, windows: Windows, what_if: WhatIf
+) -> a.Analysis:
+    newest = recording.samples[-1].host
+    limits = limits_of(
+        recording.graph.host, newest, observed_bytes(windows), what_if.cores, what_if.memory_bytes
+    )
+    given = what_if.consumer_rate
+    if given is None and pipeline.HasField("consumer_rate"):
+        given = pipeline.consumer_rate
+    spread = variation(windows)
+
+    def again(weights: Array | None) -> Estimate:
+        return estimate(pipeline, windows, limits, weights=weights, given_rate=given, spread=spread)
+
+    now = again(None)
+    found = tuple(bounds(now.network, now.network.current))
+    binding = smallest_data_bound(found)
+    consumer_binds = now.consumer.input_bound is False
+    fit, check_on = windows.alternate
+    fitted = again(fit).network
+    halves = windows.total(check_on)
+    check = self_check(
+        smallest_data_bound(bounds(fitted, fitted.current)).rate,
+        halves["steps"] / halves["active_s"] if halves["active_s"] > 0 else None,
+        consumer_binds=consumer_binds,
+        windows=len(windows),
+        steps=now.steps,
+    )
+    bottleneck = bottleneck_of(now, binding, consumer_binds)
+    cause = cause_of(now, binding, consumer_binds, check)
+    plan = make_plan(now, again, len(windows))
+    analysis.verdict.CopyFrom(verdict_of(now, bottleneck, check, cause))
+    analysis.bottleneck.CopyFrom(bottleneck)
+    analysis.operators.extend(
+        rows_of(pipeline, now, windows, {bottleneck.operator} if bottleneck.operator else set())
+    )
+    analysis.plan.CopyFrom(plan.message)
+    case = Case(pipeline, now, found, binding)
+    analysis.findings.extend(findings(case))
+    analysis.bounds.extend(_bounds(now, found, binding, consumer_binds))
+    analysis.limits.CopyFrom(_limits(limits, now.network.current.threadpool_size))
+    analysis.windows = len(windows)
+    return analysis
+
+
+def _without_counters(
+    analysis: a.Analysis,
+    recording: Recording,
+    pipeline: m.Pipeline,
+    last: m.PipelineSample | None,
+    what_if: WhatIf,
+) -> a.Analysis:
+    """No model, no counters: what the graph and the step times alone can say."""
+    limits = limits_of(
+        recording.graph.host,
+        recording.samples[-1].host if recording.samples else None,
+        0.0,
+        what_if.cores,
+        what_if.memory_bytes,
+    )
+    verdict = a.Verdict(tentative=True, cause=a.CAUSE_UNKNOWN)
+    reason = "TensorFlow keeps no counters for this pipeline"
+    if not pipeline.autotune_enabled:
+        reason += ", because options.autotune.enabled is False"
+    verdict.sentence = f"Nothing can be said about the operators: {reason}."
+    verdict.caveat = (
+        "Run `plumber diagnose` on the function that makes the dataset: it turns autotune on in its own copy."
+    )
+    if last is not None and last.active_s > 0 and last.steps > 0:
+        verdict.observed_rate = last.steps / last.active_s
+    if (
+        last is not None
+        and last.joined_steps > 0
+        and pipeline.consumer == m.CONSUMER_SYNCHRONOUS
+        and last.step_s > 0
+    ):
+        verdict.wait_fraction = min(max(1 - last.gap_s / last.step_s, 0.0), 1.0)
+    analysis.verdict.CopyFrom(verdict)
+    analysis.bottleneck.CopyFrom(a.Bottleneck(sentence="Unknown without counters."))
+    analysis.operators.extend(bare_rows(pipeline))
+    analysis.plan.CopyFrom(a.Plan(sentence="No plan without counters."))
+    if not pipeline.autotune_enabled:
+        analysis.findings.append(autotune_off_finding())
+    analysis.limits.CopyFrom(_limits(limits, pipeline.threadpool_size))
+    return analysis
+
+
+def _limits(limits: Limits, pool: int) -> a.Limits:
+    return a.Limits(
+        cores=limits.cores,
+        memory_bytes=limits.memory_bytes,
+        memory_share=limits.memory_share,
+        memory_free_bytes=limits.memory_free_bytes,
+        threadpool_size=pool,
+    )
+
+
+def _bounds(now: Estimate, found: Sequence[Bound], binding: Bound, consumer_binds: bool) -> list[a.Bound]:
+    """The bounds for people: the smallest of each label, the smallest first."""
+    rows: dict[str, a.Bound] = {}
+    for bound in found:
+        binds = bound.kind is Kind.CONSUMER if consumer_binds else bound is binding
+        label = _label(now, bound)
+        row = a.Bound(
+            constraint=constraint_of(bound.kind),
+            operators=[now.network.operators[i].id for i in bound.operators],
+            label=label,
+            rate=bound.rate,
+            binds=binds,
+        )
+        rows.setdefault(label, row)
+    return list(rows.values())
+
+
+def _label(now: Estimate, bound: Bound) -> str:
+    network = now.network
+    if bound.kind is Kind.CONSUMER:
+        return "the training step itself"
+    if bound.kind is Kind.CPU:
+        return f"all {words.cores(network.limits.cores)}"
+    if bound.kind is Kind.THREADPOOL:
+        return f"thread pool of {network.current.threadpool_size}"
+    if bound.kind is Kind.GIL:
+        return "Python's interpreter lock"
+    first = network.operators[bound.operators[0]].label if bound.operators else "one thread"
+    return first if bound.kind is Kind.OPERATOR else f"thread of {first}"
+
+
+def _history(recording: Recording, index: int) -> list[a.HistoryPoint]:
+    """Rate, waiting and the host over time, from differences of successive samples."""
+    records = list(recording.samples)
+    if len(records) > HISTORY_POINTS + 1:
+        picked = np.unique(np.linspace(0, len(records) - 1, HISTORY_POINTS + 1).round().astype(int))
+        records = [records[i] for i in picked]
+    points = []
+    for before, after in pairwise(records):
+        seconds = after.elapsed_s - before.elapsed_s
+        if seconds <= 0:
+            continue
+        point = a.HistoryPoint(
+            time_s=after.wall_time_s,
+            process_cores=max(after.host.process_cpu_s - before.host.process_cpu_s, 0.0) / seconds,
+            rss_bytes=after.host.rss_bytes,
+        )
+        if after.host.HasField("read_bytes") and before.host.HasField("read_bytes"):
+            point.read_bytes_per_s = max(after.host.read_bytes - before.host.read_bytes, 0) / seconds
+        new, old = _part(after, index), _part(before, index)
+        if new is not None:
+            steps = new.steps - (old.steps if old else 0.0)
+            active = new.active_s - (old.active_s if old else 0.0)
+            point.rate = steps / active if active > 0 and steps >= 0 else math.nan
+            joined = new.joined_steps - (old.joined_steps if old else 0)
+            if joined > 0 and recording.graph.pipelines[index].consumer == m.CONSUMER_SYNCHRONOUS:
+                waited = (new.step_s - new.gap_s) - ((old.step_s - old.gap_s) if old else 0.0)
+                point.wait_s = max(waited, 0.0) / joined
+        points.append(point)
+    return points
+
+
+def _part(record: m.SampleRecord, index: int) -> m.PipelineSample | None:
+    return next((part for part in record.pipelines if part.pipeline == index), None)

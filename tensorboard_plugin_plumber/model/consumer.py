@@ -1,0 +1,89 @@
+"""What can be known of the consumer, and what follows for the wait (docs/model.md, "The consumer").
+
+The gap between requests is the *host's* time. It is the consumer's own time g only if the consumer has
+finished its work when it asks again. An asynchronous device lets the host ask at once, so that a short gap
+proves nothing; a gap that fills the step proves that the consumer binds, whoever it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tensorboard_plugin_plumber.model.windows import Totals, Windows
+from tensorboard_plugin_plumber.schema import measurement_pb2 as m
+
+#: Training is called input-bound from this share of the step spent waiting.
+WAIT_THRESHOLD = 0.10
+#: A gap that fills this share of the step proves that the consumer binds.
+PROOF_SHARE = 0.95
+#: Steps whose gaps were seen, or that were synchronised, without which nothing is claimed.
+FEWEST_STEPS = 5
+
+
+@dataclass(frozen=True)
+class ConsumerEstimate:
+    """g and the wait, as far as they can be known; None where they cannot."""
+
+    #: g as uncontended as it could be had, s/step: predictions use it.
+    step_s: float | None
+    #: 1 - (sum of gaps) / (sum of step times), contention included.
+    wait_fraction: float | None
+    input_bound: bool | None
+    #: Mean host time between requests, s/step.
+    turn_s: float
+    #: Mean time from request to request, s/step.
+    period_s: float | None
+    #: Share of steps that waited over 1 ms.
+    waits_over_1ms: float | None
+    #: Plumber iterated, nobody trained.
+    absent: bool = False
+    #: Why it is unknown, in words; empty if it is known.
+    caveat: str = ""
+
+
+def estimate_consumer(
+    pipeline: m.Pipeline, windows: Windows, totals: Totals, rate: float | None, given_rate: float | None
+) -> ConsumerEstimate:
+    """The consumer of `pipeline`. `given_rate` (steps/s), from the user, overrules all that was measured."""
+    steps, joined = totals["steps"], totals["joined_steps"]
+    turn = totals["gap_s"] / joined if joined > 0 else 0.0
+    period = totals["step_s"] / joined if joined > 0 else (1.0 / rate if rate else None)
+    seen = totals["waits_seen"]
+    over = totals["waits_over_1ms"] / seen if seen > 0 else None
+    absent = pipeline.consumer == m.CONSUMER_NONE
+
+    def known(step_s: float, wait: float, own_over: float | None = over) -> ConsumerEstimate:
+        wait = min(max(wait, 0.0), 1.0)
+        return ConsumerEstimate(step_s, wait, wait >= WAIT_THRESHOLD, turn, period, own_over)
+
+    def unknown(caveat: str) -> ConsumerEstimate:
+        return ConsumerEstimate(None, None, None, turn, period, None, absent, caveat)
+
+    if given_rate is not None:
+        return known(1.0 / given_rate, 1.0 - (rate or 0.0) / given_rate, None)
+    if absent:
+        return unknown(
+            "Plumber ran the pipeline on its own: whether a training step waits for it depends on the step."
+        )
+    if steps < FEWEST_STEPS:
+        return unknown("Too few steps were seen.")
+    if pipeline.consumer == m.CONSUMER_ASYNCHRONOUS:
+        count = totals["synchronised_steps"]
+        if count < FEWEST_STEPS:
+            return unknown(
+                "The step runs on a device, and too few steps were synchronised to know how long it takes."
+            )
+        g = totals["synchronised_s"] / count
+        return known(g, 1.0 - g * (rate or 0.0), None)
+    if joined < FEWEST_STEPS or period is None:
+        return unknown("The gaps between requests could not be seen.")
+    filled = turn / period if period else 0.0
+    if pipeline.consumer == m.CONSUMER_SYNCHRONOUS:
+        low = windows.last.gap_low_s if windows.last.HasField("gap_low_s") else turn
+        return known(min(low, turn) or turn, 1.0 - filled)
+    if filled >= PROOF_SHARE:
+        return known(turn, 1.0 - filled)
+    return unknown(
+        "Nobody can see from outside whether this loop waits for its device before it asks for the next element; "
+        'say consumer="synchronous" or give the consumer\'s rate to know.'
+    )

@@ -1,0 +1,305 @@
+"""From windows of one pipeline to its network: costs on the operators that the user wrote.
+
+Counters belong to the operators that TensorFlow runs; decisions and words belong to those the user wrote. A
+fused operator (MapAndBatch) is taken apart again: the function's operator carries the joint cost, the others
+none. Prefetches become a property of the operator below them; what TensorFlow dropped costs nothing and is
+left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensorboard_plugin_plumber.model.consumer import ConsumerEstimate, estimate_consumer
+from tensorboard_plugin_plumber.model.network import Choice, Consumer, Limits, Network, Operator, Settings
+from tensorboard_plugin_plumber.model.service import Service, service_times, variation
+from tensorboard_plugin_plumber.model.windows import Array, Totals, Windows
+from tensorboard_plugin_plumber.schema import measurement_pb2 as m
+
+#: A memory cache keeps this much beside each tensor's bytes.
+CACHE_TENSOR_BYTES = 200
+#: Tensors of an element where the recording does not say.
+USUAL_COMPONENTS = 2
+#: Core time to copy what a batch gathers, once it is no longer fused with a map, bytes/s.
+COPY_BYTES_PER_S = 2e9
+#: Share of the memory left that a plan may fill.
+MEMORY_SHARE = 0.5
+PREFETCH_TYPES = frozenset({"Prefetch"})
+INTERLEAVE_TYPES = frozenset({"Interleave", "ParallelInterleave", "LegacyParallelInterleave", "FlatMap"})
+CACHE_TYPES = frozenset({"Cache"})
+AUTOTUNE = -1
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A network with the places of its operators in the recording."""
+
+    network: Network
+    #: Network position by Operator.id; absent for prefetches and for what TensorFlow dropped.
+    position: Mapping[str, int]
+    #: Operators of the recording, by network position.
+    written: tuple[m.Operator, ...]
+    consumer: ConsumerEstimate
+    service: Service
+    #: Seconds of the windows that were used, and their steps.
+    active_s: float
+    steps: float
+    #: CPU seconds per step of everything in the process.
+    process_cpu_s: float
+
+
+def limits_of(
+    host: m.Host, used: m.HostSample | None, buffered: float, cores: float | None, memory_bytes: float | None
+) -> Limits:
+    """What the process may use; `cores` and `memory_bytes` are what-ifs that replace N and M.
+
+    A plan may add share x (M - in use now + today's buffers), never less than nothing.
+    """
+    memory = memory_bytes if memory_bytes is not None else float(host.memory_bytes)
+    in_use = float(used.memory_used_bytes) if used is not None else 0.0
+    free = MEMORY_SHARE * max(memory - in_use + buffered, 0.0)
+    return Limits(cores if cores is not None else host.cores or 1.0, memory, free, MEMORY_SHARE)
+
+
+def estimate(
+    pipeline: m.Pipeline,
+    windows: Windows,
+    limits: Limits,
+    *,
+    weights: Array | None = None,
+    given_rate: float | None = None,
+    spread: Array | None = None,
+) -> Estimate:
+    """The network of `pipeline` as the windows show it, each window counted `weights` times.
+
+    `spread` is `variation(windows)` where the caller has it already (it does not depend on the weights).
+    """
+    totals = windows.total(weights)
+    service = service_times(pipeline, totals)
+    steps, active = totals["steps"], totals["active_s"]
+    rate = steps / active if steps > 0 and active > 0 else None
+    seen = estimate_consumer(pipeline, windows, totals, rate, given_rate)
+    builder = _Builder(pipeline, windows, totals, service, variation(windows) if spread is None else spread)
+    operators, choices = builder.build()
+    pool = pipeline.threadpool_size or math.ceil(limits.cores)
+    costs = sum(o.visits * o.cpu_s for o in operators)
+    elapsed = totals["elapsed_s"]
+    while_active = totals["process_cpu_s"] * min(active / elapsed, 1.0) if elapsed > 0 else 0.0
+    process = while_active / steps if steps > 0 else 0.0
+    network = Network(
+        operators=operators,
+        current=Settings(choices, pool),
+        limits=limits,
+        consumer=Consumer(seen.step_s, seen.turn_s, max(process - costs, 0.0), 0.0),
+        observed_rate=rate,
+    )
+    position = {operator.id: i for i, operator in enumerate(operators)}
+    return Estimate(network, position, builder.written, seen, service, active, steps, process)
+
+
+class _Builder:
+    def __init__(
+        self, pipeline: m.Pipeline, windows: Windows, totals: Totals, service: Service, spread: Array
+    ) -> None:
+        self.pipeline, self.windows, self.totals = pipeline, windows, totals
+        self.service, self.spread = service, spread
+        self.by_id = {operator.id: operator for operator in pipeline.operators}
+        self.children: dict[str, list[m.Operator]] = {}
+        for operator in pipeline.operators:
+            self.children.setdefault(operator.flows_to, []).append(operator)
+        self.written: tuple[m.Operator, ...] = ()
+
+    def build(self) -> tuple[tuple[Operator, ...], tuple[Choice, ...]]:
+        """Operators in pre-order from the root, with their choices today."""
+        self._operators: list[Operator] = []
+        self._choices: list[Choice] = []
+        written: list[m.Operator] = []
+        injects = (
+            self.pipeline.autotune_enabled
+            and self.pipeline.default_optimizations
+            and self.pipeline.inject_prefetch
+        )
+        stack: list[tuple[m.Operator, int | None, bool, int]] = [
+            (root, None, False, 0) for root in reversed(self.children.get("", []))
+        ]
+        while stack:
+            operator, parent, in_body, prefetch = stack.pop()
+            transparent = not operator.HasField("running") or operator.type in PREFETCH_TYPES
+            if transparent:
+                size = self._prefetch_size(operator) if operator.type in PREFETCH_TYPES else 0
+                below: tuple[int | None, bool, int] = (
+                    parent,
+                    in_body or operator.in_body,
+                    max(prefetch, size),
+                )
+            else:
+                if parent is None and self._operators:
+                    continue  # one root only: anything else is not part of what runs
+                size = max(prefetch, 1) if parent is None and injects else prefetch
+                self._add(operator, parent, in_body or operator.in_body, size)
+                written.append(operator)
+                below = (len(written) - 1, False, 0)
+            stack += [(child, *below) for child in reversed(self.children.get(operator.id, []))]
+        self.written = tuple(written)
+        return tuple(self._operators), tuple(self._choices)
+
+    def _prefetch_size(self, operator: m.Operator) -> int:
+        counters = self._last(operator.running) if operator.HasField("running") else None
+        if counters is not None and counters.HasField("buffer_size") and counters.buffer_size >= 1:
+            return round(counters.buffer_size)
+        return max(operator.buffer_size, 1)
+
+    def _last(self, running: int) -> m.OperatorCounters | None:
+        return self.windows.last.operators[running] if running < len(self.windows.last.operators) else None
+
+    def _is_primary(self, operator: m.Operator) -> bool:
+        """Whether `operator` carries the cost of the running operator that executes it."""
+        running = self.pipeline.running[operator.running]
+        members = [self.by_id[i] for i in running.operators if i in self.by_id] or [operator]
+        if running.calls_function:
+            with_function = [member for member in members if member.HasField("function")]
+            return operator.id == (with_function or members)[0].id
+        return operator.id == members[0].id
+
+    def _add(self, operator: m.Operator, parent: int | None, in_body: bool, prefetch: int) -> None:
+        r = operator.running
+        running = self.pipeline.running[r]
+        steps = max(self.totals["steps"], 1e-12)
+        produced = float(self.totals.elements[r])
+        first = not running.operators or running.operators[0] == operator.id
+        scale = 1.0 if first or self.service.calls[r] <= 0 else float(self.service.calls[r])
+        primary = self._is_primary(operator)
+        seen = max(float(self.totals.seen[r]), 1e-12)
+        element_bytes = float(self.totals.bytes[r]) / seen / scale
+        fused_batch = next(
+            (
+                self.by_id[i].batch_size
+                for i in running.operators
+                if i in self.by_id and self.by_id[i].batch_size
+            ),
+            1,
+        )
+        function = operator.function if operator.HasField("function") else None
+        gil = float(self.service.gil_s[r]) / scale
+        parallelism = self._parallelism(r)
+        parallel = primary and parallelism is not None
+        cache = operator.type in CACHE_TYPES
+        serving = cache and self.windows.last.cache_states.get(r) == "serving"
+        cacheable = operator.cache.allowed and not in_body and not cache and not self._enclosed(parent)
+        self._operators.append(
+            Operator(
+                id=operator.id,
+                parent=parent,
+                in_body=in_body,
+                label=label_of(operator),
+                visits=produced * scale / steps,
+                cpu_s=float(self.service.cpu_s[r]) / scale if primary else 0.0,
+                wait_s=float(self.service.wait_s[r]) / scale if primary else 0.0,
+                variation=None if not primary or math.isnan(self.spread[r]) else float(self.spread[r]),
+                pooled=primary and running.calls_function,
+                unbounded=running.use_unbounded_threadpool,
+                python=bool(function and function.python),
+                gil_s=gil if primary and math.isfinite(gil) else None,
+                ordered=running.deterministic,
+                batch_size=max(int(fused_batch), 1) if primary and not first else 1,
+                cycle_length=self._cycle_length(operator, running),
+                interleave=operator.type in INTERLEAVE_TYPES
+                and any(c.in_body for c in self.children.get(operator.id, [])),
+                element_bytes=element_bytes,
+                cache_bytes=self._cache_bytes(operator, produced * scale, element_bytes)
+                if cacheable
+                else None,
+                may_cache=cacheable,
+                may_parallel=primary and operator.HasField("parallel") and operator.parallel.allowed,
+                may_prefetch=not in_body,
+            )
+        )
+        last = self._last(r)
+        self._choices.append(
+            Choice(
+                parallel=parallel,
+                parallelism=max(parallelism or 1, 1),
+                autotuned=parallel and bool(last and last.parallelism_tunable),
+                prefetch=prefetch > 0,
+                prefetch_size=prefetch,
+                cache=serving,
+            )
+        )
+
+    def _enclosed(self, parent: int | None) -> bool:
+        """Whether the operator lives, at any depth, in the function body of another."""
+        while parent is not None:
+            if self._operators[parent].in_body:
+                return True
+            parent = self._operators[parent].parent
+        return False
+
+    def _parallelism(self, running: int) -> int | None:
+        """k in force, or None if the running operator has no threads of its own."""
+        seen = self.windows.parallelism[running]
+        if math.isfinite(seen):
+            return round(float(seen))
+        operator = self.pipeline.running[running]
+        if not operator.HasField("num_parallel_calls"):
+            return None
+        return 1 if operator.num_parallel_calls == AUTOTUNE else int(operator.num_parallel_calls)
+
+    def _cycle_length(self, operator: m.Operator, running: m.RunningOperator) -> int | None:
+        if operator.type not in INTERLEAVE_TYPES:
+            return None
+        if running.HasField("cycle_length"):
+            return max(int(running.cycle_length), 1)
+        return max(int(operator.cycle_length), 1) if operator.HasField("cycle_length") else 1
+
+    def _cache_bytes(self, operator: m.Operator, produced: float, element_bytes: float) -> float | None:
+        """Upper end of what a memory cache of one pass takes; None where the length of a pass is unknown."""
+        elements = self._elements_per_pass(operator, produced)
+        if elements is None:
+            return None
+        return elements * (element_bytes + CACHE_TENSOR_BYTES * (operator.components or USUAL_COMPONENTS))
+
+    def _elements_per_pass(self, operator: m.Operator, produced: float) -> float | None:
+        if operator.cardinality >= 0:
+            return float(operator.cardinality)
+        if operator.cardinality == AUTOTUNE:  # infinite
+            return None
+        # Unknown to TensorFlow: what the passes so far delivered, the running one not counted as a whole one.
+        last = self.windows.last
+        counters = self._last(operator.running)
+        whole = last.iterators - 1 if last.live else last.iterators
+        if counters is None or whole < 1 or self._repeats_above(operator):
+            return None
+        scale = produced / max(float(self.totals.elements[operator.running]), 1e-12)
+        return counters.elements * scale / whole
+
+    def _repeats_above(self, operator: m.Operator) -> bool:
+        """Whether a repeat consumes it: then iterators say nothing of its passes."""
+        while operator.parent:
+            operator = self.by_id[operator.parent]
+            if operator.type.endswith("Repeat"):
+                return True
+        return False
+
+
+def label_of(operator: m.Operator) -> str:
+    """ "Map decode (train.py:57)": the user's words for an operator."""
+    name = operator.type
+    if operator.label and operator.label != operator.type:
+        name = f"{operator.type} {operator.label}"
+    if operator.HasField("source"):
+        return f"{name} ({source_of(operator.source)})"
+    return f"{name} (injected by TensorFlow)" if operator.injected else name
+
+
+def source_of(source: m.SourceLine) -> str:
+    """ "train.py:57"."""
+    return f"{source.path.replace(chr(92), '/').rsplit('/', 1)[-1]}:{source.line}"
+
+
+def observed_bytes(windows: Windows) -> float:
+    """Bytes that the pipeline's buffers hold now."""
+    return float(np.sum([counters.buffered_bytes for counters in windows.last.operators]))

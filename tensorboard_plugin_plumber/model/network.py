@@ -1,0 +1,195 @@
+"""The network: a pipeline as the mathematics sees it, and the settings that rule it.
+
+Everything here is immutable and free of TensorFlow. The symbols are those of docs/model.md:
+
+=========  ==========================================================================  ===============
+``V_i``    ``Operator.visits``: elements of operator i per root element                elements/step
+``c_i``    ``Operator.cpu_s``: core time of one element, own work only                 s/element
+``w_i``    ``Operator.wait_s``: exogenous waiting of one element                       s/element
+``s_i``    ``Operator.service_s`` = c_i + w_i                                          s/element
+``k_i``    ``Choice.parallelism``                                                      calls
+``L_j``    ``Operator.cycle_length`` of an interleave                                  iterators
+``a_i``    ``Choice.parallel``: i does its work in threads of its own                  0/1
+``p_i``    ``Choice.prefetch``: a prefetch stands on the output of i                   0/1
+``y_i``    ``Choice.cache``: a memory cache stands on the output of i                  0/1
+``T``      ``Settings.threadpool_size``                                                threads
+``N, M``   ``Limits.cores``, ``Limits.memory_bytes``                                   cores, bytes
+``g``      ``Consumer.step_s``: the consumer's own time per step                       s/step
+=========  ==========================================================================  ===============
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+#: Reading one element from a memory cache costs about this much core time (docs/model.md, "Caches").
+CACHE_READ_S = 1e-6
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of the user's pipeline, with what was measured and what may be changed.
+
+    Prefetches are not operators of the network: they are the choice ``p_i`` of the operator below.
+    """
+
+    id: str
+    #: Position of its consumer in ``Network.operators``; None at the root.
+    parent: int | None
+    #: It lives in the function body of its parent (interleave, flat_map).
+    in_body: bool = False
+    #: For people: "Map decode (train.py:57)".
+    label: str = ""
+    visits: float = 0.0
+    cpu_s: float = 0.0
+    wait_s: float = 0.0
+    #: Coefficient of variation of the service time; None if unknown.
+    variation: float | None = None
+    #: It calls a user function, which runs in the iterator's thread pool.
+    pooled: bool = False
+    #: ... but in the unbounded pool, which T does not limit.
+    unbounded: bool = False
+    #: The function runs Python while training.
+    python: bool = False
+    #: Python time that holds the GIL, s/element; None if unknown.
+    gil_s: float | None = None
+    #: Parallel results are delivered in the order of the input.
+    ordered: bool = True
+    #: Elements per batch where a parallel map is fused with its batch: order binds whole batches only.
+    batch_size: int = 1
+    #: L_j of an interleave, else None. A flat_map is an interleave with L = 1.
+    cycle_length: int | None = None
+    #: It is an interleave (or flat_map): its body's operators are its children with `in_body`.
+    interleave: bool = False
+    #: Bytes of one element of its output, e_i.
+    element_bytes: float = 0.0
+    #: Bytes that a memory cache of its output would take, upper end of the interval; None if unknown or infinite.
+    cache_bytes: float | None = None
+    #: A memory cache may stand on its output.
+    may_cache: bool = False
+    #: It may become parallel, or have its parallelism raised.
+    may_parallel: bool = False
+    #: A prefetch may be put on its output by the user (always true outside function bodies).
+    may_prefetch: bool = True
+
+    @property
+    def service_s(self) -> float:
+        """s_i = c_i + w_i, s/element."""
+        return self.cpu_s + self.wait_s
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is decided, or in force, at one operator."""
+
+    #: a_i.
+    parallel: bool = False
+    #: k_i, at least 1; counts only where `parallel`.
+    parallelism: int = 1
+    #: AUTOTUNE rules k_i: a plan leaves it so, and predicts with the best k_i at no change to the code.
+    autotuned: bool = False
+    #: p_i, and its buffer in elements.
+    prefetch: bool = False
+    prefetch_size: int = 0
+    #: y_i. In `Network.current`, a cache of the user's that serves.
+    cache: bool = False
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A full assignment of the decisions: one choice per operator, and the pool."""
+
+    choices: tuple[Choice, ...]
+    #: T: slots of the iterator's private thread pool.
+    threadpool_size: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the process may use."""
+
+    #: N.
+    cores: float
+    #: M, bytes.
+    memory_bytes: float
+    #: What a plan may add to the memory in use, bytes: share x (M - in use now + today's buffers).
+    memory_free_bytes: float
+    #: The share.
+    memory_share: float = 0.5
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """What asks for root elements."""
+
+    #: g, seconds per step; None where it cannot be known.
+    step_s: float | None = None
+    #: The host's time between two requests, s/step: while it lasts, a root that makes its elements in the
+    #: consumer's own thread stands still, whatever a device does meanwhile.
+    turn_s: float = 0.0
+    #: c_g: core time per step that is not the pipeline's, s/step.
+    cpu_s: float = 0.0
+    #: N_other: cores used in the process by neither pipeline nor consumer.
+    other_cores: float = 0.0
+
+
+@dataclass(frozen=True)
+class Network:
+    """A pipeline under measurement. ``operators[0]`` is the root; parents come before children."""
+
+    operators: tuple[Operator, ...]
+    #: The settings in force today.
+    current: Settings
+    limits: Limits
+    consumer: Consumer = field(default_factory=Consumer)
+    #: The observed rate X_0, steps/s; None if nothing was seen.
+    observed_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.operators:
+            raise ValueError("a network needs at least one operator")
+        if len(self.current.choices) != len(self.operators):
+            raise ValueError("a network needs one choice per operator")
+        for position, operator in enumerate(self.operators):
+            if (operator.parent is None) != (position == 0) or (operator.parent or 0) > position:
+                raise ValueError(f"operator {operator.id}: parents must come before children, the root first")
+
+    @cached_property
+    def inputs(self) -> Mapping[int, Sequence[int]]:
+        """Positions of the children of each operator that are plain inputs."""
+        return {i: [c for c in self._children[i] if not self.operators[c].in_body] for i in self._children}
+
+    @cached_property
+    def bodies(self) -> Mapping[int, Sequence[int]]:
+        """Positions of the roots of the function bodies of each operator."""
+        return {i: [c for c in self._children[i] if self.operators[c].in_body] for i in self._children}
+
+    @cached_property
+    def _children(self) -> dict[int, list[int]]:
+        children: dict[int, list[int]] = {i: [] for i in range(len(self.operators))}
+        for i, operator in enumerate(self.operators):
+            if operator.parent is not None:
+                children[operator.parent].append(i)
+        return children
+
+    def path(self, position: int) -> list[int]:
+        """Positions from `position` up to the root, both included."""
+        path = [position]
+        while (parent := self.operators[path[-1]].parent) is not None:
+            path.append(parent)
+        return path
+
+    @cached_property
+    def enclosing(self) -> tuple[tuple[int, ...], ...]:
+        """For each operator the interleaves in whose bodies it lives, innermost first."""
+        found: list[tuple[int, ...]] = []
+        for operator in self.operators:
+            if operator.parent is None:
+                found.append(())
+            elif operator.in_body:
+                found.append((operator.parent, *found[operator.parent]))
+            else:
+                found.append(found[operator.parent])
+        return tuple(found)

@@ -1,0 +1,155 @@
+"""Service times of running operators: core time, exogenous waiting, and their spread.
+
+TensorFlow's processing time p is the *wall* time of an operator's own work. On the threads of the iterator's
+pool three things make up that wall time: core time, exogenous waiting (read, sleep, network) and waiting for a
+core. With C and Q the core and run-queue time of the pool's threads over the same windows, rho = C / (C + Q) is
+the share of runnable time that was spent on a core. Then
+
+* a function that cannot wait: c = rho p, w = 0;
+* functions that may wait share what is left of the pool's core time, in proportion to their wall time:
+  c = (C - rho sum of the others' p) of it, and w = p - c / rho.
+
+Neither uses the observed rate, so that the self-check stays a check.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tensorboard_plugin_plumber.model.windows import Array, Totals, Windows
+from tensorboard_plugin_plumber.schema import measurement_pb2 as m
+
+#: Below this share of runnable time in the run queue the host is not crowded and wall time stands for itself.
+CROWDED = 0.05
+#: Relative spread between windows that contention alone causes here; it says nothing about single elements.
+COMMON_SPREAD = 0.10
+#: Python calls hold the GIL against each other only if two of them are in flight.
+CALLS_IN_FLIGHT = 1.8
+#: ... and their threads together use no more than one core, give or take.
+GIL_CORES = 1.1
+
+
+@dataclass(frozen=True)
+class Service:
+    """Per running operator, seconds per element *produced by it*; calls' overhead included."""
+
+    cpu_s: Array
+    wait_s: Array
+    #: Time that holds the GIL; NaN where unknown.
+    gil_s: Array
+    #: Calls of user functions per element produced.
+    calls: Array
+    #: The split of a function's time into core time and waiting could not be measured.
+    split_unknown: bool
+    #: rho.
+    on_core: float
+
+
+def calls_per_element(pipeline: m.Pipeline, totals: Totals) -> Array:
+    """Calls of the user's function per element that the running operator produced.
+
+    A map or a filter is called once per element of its input; an interleave too, which then yields many.
+    """
+    calls = np.zeros(len(pipeline.running))
+    for i, operator in enumerate(pipeline.running):
+        if not operator.calls_function or totals.elements[i] <= 0:
+            continue
+        inputs = [
+            j
+            for j, other in enumerate(pipeline.running)
+            if other.HasField("parent") and other.parent == i and not other.in_body
+        ]
+        calls[i] = sum(totals.elements[j] for j in inputs) / totals.elements[i] if inputs else 1.0
+    return calls
+
+
+def service_times(pipeline: m.Pipeline, totals: Totals) -> Service:
+    """Split each running operator's time per element into core time and exogenous waiting."""
+    functions = _functions(pipeline)
+    calls = calls_per_element(pipeline, totals)
+    overhead = np.array([operator.call_overhead_s for operator in pipeline.running])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        wall = np.where(totals.seen > 0, totals.time_s / np.maximum(totals.seen, 1e-12), 0.0)
+    wall = wall + calls * overhead
+    total = wall * totals.elements
+    pooled = np.array([operator.calls_function for operator in pipeline.running])
+    waits = np.array([bool(f and f.may_wait) for f in functions])
+
+    on_core = _share_on_core(totals)
+    cpu = wall * on_core
+    wait = np.zeros_like(wall)
+    computing, waiting = pooled & ~waits, pooled & waits
+    unknown = False
+    if waiting.any() and total[waiting].sum() > 0:
+        pool_cpu = totals["pool_cpu_s"]
+        if np.isfinite(pool_cpu):
+            left = float(
+                np.clip(pool_cpu - (total * on_core)[computing].sum(), 0.0, total[waiting].sum() * on_core)
+            )
+            share = left / total[waiting].sum()
+            cpu[waiting] = wall[waiting] * share
+            wait[waiting] = np.maximum(wall[waiting] * (1.0 - share / on_core), 0.0)
+            unknown = int(waiting.sum()) > 1
+        else:
+            # Without the threads' clocks nobody can tell core time from waiting: all of it is taken as waiting,
+            # which claims no cores, and is marked.
+            cpu[waiting], wait[waiting], unknown = 0.0, wall[waiting], True
+    gil = np.full_like(wall, np.nan)
+    python = np.array([bool(f and f.python) for f in functions])
+    _mark_gil(python, cpu, wait, gil, wall, totals)
+    return Service(cpu, wait, gil, calls, unknown, on_core)
+
+
+def _functions(pipeline: m.Pipeline) -> list[m.UserFunction | None]:
+    """The user function that each running operator calls, if any."""
+    found: list[m.UserFunction | None] = [None] * len(pipeline.running)
+    for operator in pipeline.operators:
+        known = operator.HasField("running") and operator.HasField("function")
+        if known and pipeline.running[operator.running].calls_function:
+            found[operator.running] = operator.function
+    return found
+
+
+def _share_on_core(totals: Totals) -> float:
+    """rho, or 1 where the host is not crowded or the threads' clocks are unknown."""
+    core, queue = totals["pool_cpu_s"], totals["pool_run_queue_s"]
+    if not np.isfinite(core + queue) or core <= 0:
+        return 1.0
+    share = core / (core + queue)
+    return share if 1.0 - share > CROWDED else 1.0
+
+
+def _mark_gil(python: Array, cpu: Array, wait: Array, gil: Array, wall: Array, totals: Totals) -> None:
+    """Claim the GIL only where it shows: two Python calls in flight, and one core between them.
+
+    What such calls wait for is the GIL, a result of the system and not of the operator: it leaves `wait`.
+    """
+    active = totals["active_s"]
+    if not python.any() or active <= 0:
+        return
+    elements = totals.elements
+    in_flight = float((wall * elements)[python].sum()) / active
+    cores = float((cpu * elements)[python].sum()) / active
+    if in_flight >= CALLS_IN_FLIGHT and 0.7 <= cores <= GIL_CORES:
+        gil[python] = cpu[python]
+        wait[python] = 0.0
+
+
+def variation(windows: Windows) -> Array:
+    """cv of each running operator's service time from short windows; NaN where it cannot be told.
+
+    For n independent elements of mean s, Var(p) = n s^2 cv^2. Windows also differ by what all elements of one
+    share (a crowded host); that part, up to COMMON_SPREAD, is taken out before anything is claimed.
+    """
+    if len(windows) < 8:
+        return np.full(windows.seen.shape[1], np.nan)
+    n, p = windows.seen, windows.time_s
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = p.sum(axis=0) / n.sum(axis=0)
+        spread = np.where(n > 0, p / (n * mean), np.nan)
+        relative = np.nanvar(spread, axis=0) if len(windows) else np.nan
+        cv2 = np.nanmean(np.where(n > 0, n, np.nan), axis=0) * (relative - COMMON_SPREAD**2)
+        found: Array = np.sqrt(np.where(cv2 > 0.25, cv2, np.nan))
+    return found

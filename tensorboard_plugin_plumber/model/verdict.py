@@ -1,0 +1,171 @@
+"""The verdict and the bottleneck in words, with the model's check on itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tensorboard_plugin_plumber.model import words
+from tensorboard_plugin_plumber.model.bounds import Bound, Kind
+from tensorboard_plugin_plumber.model.estimate import Estimate
+from tensorboard_plugin_plumber.model.plan import constraint_of
+from tensorboard_plugin_plumber.schema import analysis_pb2 as a
+
+#: The one range in which the model is trusted.
+GOOD = (0.8, 1.25)
+#: Fewer windows than this, or steps, and everything is tentative.
+FEWEST_WINDOWS = 4
+FEWEST_STEPS = 10
+#: The hardware is what limits from this share of the cores.
+HARDWARE_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """bound / observed, on windows that fitted nothing; None where it says nothing."""
+
+    value: float | None
+    tentative: bool
+    why: str = ""
+
+
+def self_check(
+    bound_rate: float, observed_rate: float | None, *, consumer_binds: bool, windows: int, steps: float
+) -> SelfCheck:
+    """Compare the data side's smallest bound from one half of the windows with the rate in the other half."""
+    if windows < FEWEST_WINDOWS or steps < FEWEST_STEPS or not observed_rate:
+        return SelfCheck(None, True, f"only {steps:.0f} steps in {windows} windows were seen")
+    ratio = bound_rate / observed_rate
+    within = GOOD[0] <= ratio <= GOOD[1]
+    if consumer_binds and not within and ratio > 1:
+        return SelfCheck(None, False)
+    if not math.isfinite(ratio):
+        return SelfCheck(None, True, "nothing that was measured explains the observed rate")
+    if within:
+        return SelfCheck(ratio, False)
+    side = "above" if ratio > 1 else "below"
+    return SelfCheck(
+        ratio, True, f"the model's bound lies {side} the observed rate, at {words.digits(ratio)} times it"
+    )
+
+
+def cause_of(estimate: Estimate, binding: Bound, consumer_binds: bool, check: SelfCheck) -> a.Cause.ValueType:
+    """The paper's main question: hardware, software, or the consumer."""
+    if consumer_binds:
+        return a.CAUSE_CONSUMER
+    if check.tentative:
+        return a.CAUSE_UNKNOWN
+    network = estimate.network
+    used = (estimate.process_cpu_s * (network.observed_rate or 0.0)) / network.limits.cores
+    must = (
+        sum(o.visits * o.cpu_s for o in network.operators)
+        * (network.observed_rate or 0.0)
+        / network.limits.cores
+    )
+    pipeline_share = must / used if used > 0 else 0.0
+    if used >= HARDWARE_SHARE and (binding.kind is Kind.CPU or pipeline_share >= 0.5):
+        return a.CAUSE_HARDWARE
+    return a.CAUSE_SOFTWARE
+
+
+def bottleneck_of(estimate: Estimate, binding: Bound, consumer_binds: bool) -> a.Bottleneck:
+    """What binds today; the consumer where training does not wait."""
+    network = estimate.network
+    if consumer_binds:
+        return a.Bottleneck(
+            constraint=a.CONSTRAINT_CONSUMER, sentence="The training step itself sets the pace."
+        )
+    if not math.isfinite(binding.rate):
+        return a.Bottleneck(sentence="Nothing that was measured limits the rate.")
+    ids = [network.operators[i].id for i in binding.operators]
+    found = a.Bottleneck(
+        operators=ids,
+        constraint=constraint_of(binding.kind),
+        sentence=_bottleneck_sentence(estimate, binding),
+    )
+    if ids:
+        found.operator = ids[0]
+    return found
+
+
+def _bottleneck_sentence(estimate: Estimate, binding: Bound) -> str:
+    network = estimate.network
+    if not binding.operators:
+        return f"{_resource(estimate, binding)} cap the rate at {words.rate(binding.rate)}."
+    first = binding.operators[0]
+    operator, choice = network.operators[first], network.current.choices[first]
+    if binding.kind is Kind.OPERATOR:
+        if binding.stragglers:
+            how = f"keeps its order, so that fast calls wait for slow ones at {choice.parallelism} parallel calls,"
+        elif choice.parallel and choice.parallelism > 1:
+            how = f"runs {choice.parallelism} calls at a time, {words.duration(operator.service_s)} each,"
+        else:
+            how = f"takes {words.duration(operator.service_s)} per element, one at a time,"
+        turn = " in turn with the consumer" if binding.takes_turns and network.consumer.turn_s else ""
+        return f"{operator.label} {how} and caps the rate at {words.rate(binding.rate)}{turn}."
+    if binding.kind is Kind.THREAD:
+        others = [network.operators[i].label for i in binding.operators[1:3]]
+        beside = f", with {' and '.join(others)}" if others else ""
+        return f"{operator.label}{beside} on one thread caps the rate at {words.rate(binding.rate)}."
+    resource, rate = _resource(estimate, binding), words.rate(binding.rate)
+    return f"{resource} cap the rate at {rate}; {operator.label} takes the largest share."
+
+
+def _resource(estimate: Estimate, binding: Bound) -> str:
+    network = estimate.network
+    return {
+        Kind.CPU: f"The {words.cores(network.limits.cores)} that this process may use",
+        Kind.THREADPOOL: f"The {network.current.threadpool_size} slots of the iterator's thread pool",
+        Kind.GIL: "Threads that wait for Python's interpreter lock",
+    }.get(binding.kind, "Threads")
+
+
+def verdict_of(
+    estimate: Estimate, bottleneck: a.Bottleneck, check: SelfCheck, cause: a.Cause.ValueType
+) -> a.Verdict:
+    """The verdict: one sentence, and the numbers behind it."""
+    seen, network = estimate.consumer, estimate.network
+    verdict = a.Verdict(tentative=check.tentative, cause=cause)
+    for name, value in (
+        ("input_bound", seen.input_bound),
+        ("wait_fraction", seen.wait_fraction),
+        ("observed_rate", network.observed_rate),
+        ("consumer_rate", 1 / seen.step_s if seen.step_s else None),
+        ("self_check", check.value),
+        ("step_s", seen.period_s if not seen.absent else None),
+        ("waits_over_1ms", seen.waits_over_1ms),
+    ):
+        if value is not None:
+            setattr(verdict, name, value)
+    if seen.wait_fraction is not None and seen.period_s is not None and not seen.absent:
+        verdict.wait_s = seen.wait_fraction * seen.period_s
+    verdict.sentence = _sentence(estimate, bottleneck, check)
+    caveats = [seen.caveat] if seen.caveat else []
+    if check.tentative:
+        caveats.append(f"Tentative: {check.why}.")
+    verdict.caveat = " ".join(caveats)
+    return verdict
+
+
+def _sentence(estimate: Estimate, bottleneck: a.Bottleneck, check: SelfCheck) -> str:
+    seen, rate = estimate.consumer, words.rate(estimate.network.observed_rate)
+    waiting = f"{words.percent(seen.wait_fraction or 0)} of every step waits for data"
+    if seen.input_bound is True:
+        said = f"Input-bound: {waiting}. {'' if check.tentative else bottleneck.sentence}"
+    elif seen.input_bound is False:
+        said = f"Not input-bound: {waiting}, at {rate}."
+    elif seen.absent:
+        said = f"On its own the pipeline gives {rate}. {bottleneck.sentence}"
+    else:
+        said = (
+            f"Whether training waits for data cannot be known here. The pipeline delivered {rate}. "
+            f"{bottleneck.sentence}"
+        )
+    said = said.strip()
+    return f"Tentative: {said[0].lower()}{said[1:]}" if check.tentative else said
+
+
+def smallest_data_bound(found: Sequence[Bound]) -> Bound:
+    """The bottleneck of the data side: the smallest bound but the consumer's."""
+    return next((bound for bound in found if bound.kind is not Kind.CONSUMER), Bound(Kind.THREAD, math.inf))

@@ -1,0 +1,198 @@
+"""Windows: differences between successive samples of one pipeline, in one stationary state.
+
+Counters are cumulative, so a window is the difference of two snapshots and nothing from before the first
+snapshot (tracing, first calls, the fill of a shuffle buffer) is ever averaged in. Windows of different states
+(other parallelism in force, a cache that filled and now serves) are never averaged either: only the last
+state's are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from tensorboard_plugin_plumber.schema import measurement_pb2 as m
+
+Array = npt.NDArray[np.float64]
+
+#: Windows that a recording is cut into, at most: enough for intervals, few enough to hold several steps each.
+MOST_WINDOWS = 40
+#: A change of state is believed, and what came before it left out, if the new state lasted for this many samples.
+STATE_SAMPLES = 4
+
+#: Columns of `Windows.scalars`.
+SCALARS = (
+    "steps",
+    "active_s",
+    "elapsed_s",
+    "joined_steps",
+    "gap_s",
+    "step_s",
+    "waits_over_1ms",
+    "waits_seen",
+    "synchronised_steps",
+    "synchronised_s",
+    "pool_cpu_s",
+    "pool_run_queue_s",
+    "process_cpu_s",
+)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over some windows of one pipeline; arrays have one entry per running operator."""
+
+    elements: Array
+    seen: Array
+    time_s: Array
+    bytes: Array
+    scalars: dict[str, float]
+
+    def __getitem__(self, name: str) -> float:
+        return self.scalars[name]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """W windows over R running operators: arrays are (W, R), `scalars` is (W, len(SCALARS)).
+
+    `scalars` holds NaN where a quantity was not measured. `last` is the newest sample of the pipeline.
+    """
+
+    elements: Array
+    seen: Array
+    time_s: Array
+    bytes: Array
+    scalars: Array
+    #: In force now, per running operator; NaN where the operator has none.
+    parallelism: Array
+    last: m.PipelineSample
+    #: Iterators (epochs) before the first window, for sizes.
+    first_iterators: int
+
+    def __len__(self) -> int:
+        return len(self.scalars)
+
+    def total(self, weights: npt.ArrayLike | None = None) -> Totals:
+        """Sums, each window counted `weights` times (a bootstrap sample); all once by default."""
+        w = np.ones(len(self)) if weights is None else np.asarray(weights, float)
+        return Totals(
+            elements=w @ self.elements,
+            seen=w @ self.seen,
+            time_s=w @ self.time_s,
+            bytes=w @ self.bytes,
+            scalars=dict(zip(SCALARS, (w @ self.scalars).tolist(), strict=True)),
+        )
+
+    @cached_property
+    def alternate(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Weights that pick every other window: one half to fit on, the other to check against."""
+        even = (np.arange(len(self)) % 2 == 0).astype(float)
+        return even, 1.0 - even
+
+
+def windows_of(pipeline: m.Pipeline, index: int, samples: tuple[m.SampleRecord, ...]) -> Windows | None:
+    """The windows of the pipeline at `index` of the graph record; None if two useful samples are missing."""
+    seen = [
+        (record, part)
+        for record in samples
+        for part in record.pipelines
+        if part.pipeline == index and part.steps > 0
+    ]
+    if len(seen) < 2:
+        return None
+    stationary = _last_state(seen)
+    chosen = _thin(stationary)
+    if len(chosen) < 2:
+        return None
+    count = len(pipeline.running)
+    tables = {
+        name: np.array([_column(part, name, count) for _, part in chosen])
+        for name in ("elements", "elements_seen", "processing_time_ns", "bytes_produced")
+    }
+    scalars = np.array([_scalars(record, part) for record, part in chosen])
+    return Windows(
+        elements=_differences(tables["elements"]),
+        seen=_differences(tables["elements_seen"]),
+        time_s=_differences(tables["processing_time_ns"]) * 1e-9,
+        bytes=_differences(tables["bytes_produced"]),
+        scalars=np.diff(scalars, axis=0),
+        parallelism=_in_force([part for _, part in stationary], count),
+        last=seen[-1][1],
+        first_iterators=chosen[0][1].iterators,
+    )
+
+
+_Seen = tuple[m.SampleRecord, m.PipelineSample]
+
+
+def _differences(table: Array) -> Array:
+    """Differences along time. Estimates of dropped children may be revised downwards: never below zero."""
+    return np.maximum(np.diff(table, axis=0), 0.0)
+
+
+def _column(part: m.PipelineSample, name: str, count: int) -> list[float]:
+    values = [float(getattr(counters, name)) for counters in part.operators]
+    return values + [0.0] * (count - len(values))
+
+
+def _scalars(record: m.SampleRecord, part: m.PipelineSample) -> list[float]:
+    known = part.HasField("pool_cpu_s") and part.HasField("pool_run_queue_s")
+    return [
+        part.steps,
+        part.active_s,
+        record.elapsed_s,
+        part.joined_steps,
+        part.gap_s,
+        part.step_s,
+        part.waits_over_1ms,
+        part.waits_seen,
+        part.synchronised_steps,
+        part.synchronised_s,
+        part.pool_cpu_s if known else float("nan"),
+        part.pool_run_queue_s if known else float("nan"),
+        record.host.process_cpu_s,
+    ]
+
+
+def _state(part: m.PipelineSample) -> dict[str, object]:
+    state: dict[str, object] = {f"cache {i}": word for i, word in part.cache_states.items()}
+    for i, counters in enumerate(part.operators):
+        if counters.HasField("parallelism"):
+            state[f"parallelism {i}"] = round(counters.parallelism)
+    return state
+
+
+def _last_state(seen: list[_Seen]) -> list[_Seen]:
+    """The samples since the last change of state, if they are enough to stand alone."""
+    kept = list(reversed(seen))
+    last = _state(kept[0][1])
+    for position, (_, part) in enumerate(kept):
+        state = _state(part)
+        differs = any(last.setdefault(name, value) != value for name, value in state.items())
+        if differs:
+            return list(reversed(kept[:position])) if position > STATE_SAMPLES else seen
+    return seen
+
+
+def _thin(seen: list[_Seen]) -> list[_Seen]:
+    """Samples between which the pipeline moved, at most MOST_WINDOWS + 1 of them, spread by steps."""
+    first, last = seen[0][1].steps, seen[-1][1].steps
+    least = max((last - first) / MOST_WINDOWS, 1.0)
+    chosen = [seen[0]]
+    for entry in seen[1:]:
+        if entry[1].steps - chosen[-1][1].steps >= least:
+            chosen.append(entry)
+    return chosen
+
+
+def _in_force(parts: list[m.PipelineSample], count: int) -> Array:
+    found = np.full(count, np.nan)
+    for part in parts:
+        for i, counters in enumerate(part.operators):
+            if counters.HasField("parallelism"):
+                found[i] = counters.parallelism
+    return found
