@@ -47,8 +47,8 @@ format: $(VENV)/.installed-dev  ## Bring Python into the project's style
 	$(BIN)/ruff format .
 
 .PHONY: bench
-bench: $(VENV)/.installed-dev  ## Measure overhead, bytes written and time to solve
-	for benchmark in benchmarks/bench_*.py; do $(BIN)/python $$benchmark $(ARGS); done
+bench: $(VENV)/.installed-dev  ## Measure overhead, accuracy and time to solve (15 min); ARGS=--smoke only tries
+	$(BIN)/python -m benchmarks.run $(ARGS)
 
 .PHONY: screenshot
 screenshot: $(VENV)/.installed-dev chromium  ## Make the README's picture of the tab anew

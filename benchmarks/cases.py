@@ -41,7 +41,7 @@ def head() -> str:
 def run(chosen: list[str], seconds: float) -> tuple[str, dict[str, Any]]:
     """The runner's table, and its record: scores, answers, and what an expert would look for."""
     with tempfile.NamedTemporaryFile(suffix=".json") as record:
-        plumber = shlex.join([sys.executable, "-m", "tensorboard_plugin_plumber"])
+        plumber = shlex.join([sys.executable, "-m", "tensorboard_plugin_plumber.cli"])
         command = [sys.executable, str(CASES / "run_cases.py"), "--diagnose", "--plumber", plumber]
         options = ["--only", ",".join(chosen), "--seconds", str(seconds), "--json", record.name]
         done = subprocess.run([*command, *options], stdout=subprocess.PIPE, text=True, check=False)

@@ -16,7 +16,7 @@ import tensorflow as tf
 from benchmarks import demo_reference
 from tensorboard_plugin_plumber.demo import photographs, train
 
-PLUMBER = [sys.executable, "-m", "tensorboard_plugin_plumber"]
+PLUMBER = [sys.executable, "-m", "tensorboard_plugin_plumber.cli"]
 
 
 def map_line() -> int:

@@ -31,7 +31,9 @@ def test_example_is_diagnosed(example: str, run_name: str, role: str, tmp_path: 
     run(sys.executable, str(script), cwd=tmp_path)
 
     # WHEN its log is read
-    answer = run(sys.executable, "-m", "tensorboard_plugin_plumber", "report", "logs", "--json", cwd=tmp_path)
+    answer = run(
+        sys.executable, "-m", "tensorboard_plugin_plumber.cli", "report", "logs", "--json", cwd=tmp_path
+    )
     analysis = json.loads(answer)
 
     # THEN it is the run that the example names, and its map is blamed at the example's own line
