@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -80,11 +81,13 @@ def _train(log_dir: str, status: Status) -> None:
 def _report(logdir: str) -> str:
     from tensorboard_plugin_plumber.events import reader
     from tensorboard_plugin_plumber.model.analyse import analyse
-    from tensorboard_plugin_plumber.report import Report
+    from tensorboard_plugin_plumber.report import DEFAULT_WIDTH, Report
 
     recordings = [recording for recording in reader.read(logdir) if recording.run == RUN]
     newest = max(recordings, key=lambda recording: recording.graph.session.start_time_s)
-    return Report(analyse(newest)).text()
+    report = Report(analyse(newest))
+    width = max(40, min(shutil.get_terminal_size((DEFAULT_WIDTH, 0)).columns, 160))
+    return report.text(width=width, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
 
 
 def _serve(logdir: str) -> int:
