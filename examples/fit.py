@@ -11,4 +11,4 @@ dataset = dataset.map(lambda image, label: (tf.image.random_hue(image, 0.1), lab
 
 model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(1)])
 model.compile(loss="mse")
-model.fit(dataset, epochs=40, callbacks=[plumber.PlumberCallback("logs/fit")], verbose=0)
+model.fit(dataset, epochs=40, callbacks=[plumber.PlumberCallback("logs/fit")])

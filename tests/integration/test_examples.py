@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,3 +51,11 @@ def test_examples_stay_short() -> None:
         code = script.read_text().split('"""')[2]
         statements = [line for line in code.splitlines() if line and not line.startswith(("import", "from"))]
         assert len(statements) <= 10, script.name
+
+
+def test_readme_shows_the_examples_as_they_are() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (EXAMPLES.parent / "README.md").read_text(), re.DOTALL)
+    shown = [[line for line in block.splitlines() if line] for block in blocks]
+    for script in EXAMPLES.glob("*.py"):
+        code = script.read_text().split('"""')[2]
+        assert [line for line in code.splitlines() if line] in shown, script.name
