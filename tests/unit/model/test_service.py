@@ -1,0 +1,102 @@
+"""Core time and exogenous waiting, recovered from wall time and the pool's clocks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tensorboard_plugin_plumber.model.service import service_times, variation
+from tensorboard_plugin_plumber.model.windows import windows_of
+from tensorboard_plugin_plumber.schema import measurement_pb2 as m
+from tests.support.recordings import Cost, Run, chain
+
+COMPUTES = m.UserFunction(name="decode")
+WAITS = m.UserFunction(name="fetch", may_wait=True)
+PYTHON = m.UserFunction(name="python", may_wait=True, python=True)
+
+
+def split(costs, run):
+    recording = chain(costs, run)
+    windows = windows_of(recording.graph.pipelines[0], 0, recording.samples)
+    return service_times(recording.graph.pipelines[0], windows.total())
+
+
+def test_a_computing_function_costs_its_wall_time_and_the_overhead_of_its_call():
+    found = split([Cost("Map", 1, 9e-3, function=COMPUTES, overhead_s=1e-3)], Run(rate=100, pool_cores=1.0))
+    assert found.cpu_s[0] == pytest.approx(10e-3)
+    assert found.wait_s[0] == 0
+
+
+def test_a_crowded_host_inflates_wall_time_and_is_taken_out():
+    # GIVEN calls of 10 ms of core time that the run queue stretches to 20 ms
+    found = split([Cost("Map", 1, 20e-3, function=COMPUTES)], Run(rate=50, pool_cores=0.5, pool_queue=0.5))
+    assert found.cpu_s[0] == pytest.approx(10e-3)
+    assert found.wait_s[0] == 0
+
+
+def test_a_sleeping_function_waits_for_what_the_pool_did_not_compute():
+    found = split([Cost("Map", 1, 20e-3, function=WAITS)], Run(rate=50, pool_cores=0.1))
+    assert found.cpu_s[0] == pytest.approx(2e-3)
+    assert found.wait_s[0] == pytest.approx(18e-3)
+
+
+def test_a_computing_and_a_waiting_function_share_the_pool():
+    costs = [Cost("Map", 1, 10e-3, function=COMPUTES), Cost("Map", 1, 30e-3, function=WAITS)]
+    found = split(costs, Run(rate=20, pool_cores=20 * 15e-3))
+    assert found.cpu_s == pytest.approx([10e-3, 5e-3])
+    assert found.wait_s == pytest.approx([0, 25e-3])
+    assert not found.split_unknown
+
+
+def test_two_waiting_functions_cannot_be_told_apart():
+    costs = [Cost("Map", 1, 10e-3, function=WAITS), Cost("Map", 1, 30e-3, function=WAITS)]
+    assert split(costs, Run(rate=20, pool_cores=0.1)).split_unknown
+
+
+def test_without_the_threads_clocks_the_split_is_marked_unknown():
+    found = split([Cost("Map", 1, 20e-3, function=WAITS)], Run(rate=50))
+    assert found.split_unknown
+    assert found.cpu_s[0] == 0
+
+
+def test_python_calls_that_share_one_core_wait_for_the_interpreter():
+    # GIVEN two calls in flight, 10 ms of Python each, stretched to 20 ms by the lock
+    cost = Cost("ParallelMap", 1, 20e-3, function=PYTHON, parallelism=2)
+    found = split([cost], Run(rate=100, pool_cores=1.0))
+    assert found.gil_s[0] == pytest.approx(10e-3)
+    assert found.wait_s[0] == 0
+
+
+def test_one_python_call_at_a_time_shows_nothing_of_the_interpreter():
+    found = split([Cost("Map", 1, 10e-3, function=PYTHON)], Run(rate=100, pool_cores=1.0))
+    assert math.isnan(found.gil_s[0])
+
+
+def test_calls_are_counted_at_the_input():
+    # GIVEN a batch of 32 fused with its map
+    costs = [Cost("MapAndBatch", 1, 32e-3, function=COMPUTES, overhead_s=1e-4), Cost("Range", 32, 0)]
+    found = split(costs, Run(rate=10, pool_cores=0.4))
+    assert found.calls[0] == pytest.approx(32)
+    assert found.cpu_s[0] == pytest.approx(32e-3 + 32e-4)
+
+
+def windows_with(spread, n, rng):
+    """Windows of `n` elements whose mean service times are drawn with relative deviation `spread`."""
+    run = Run(rate=n, seconds=40)
+    recording = chain([Cost("ParallelMap", 1, 1e-3, parallelism=8)], run)
+    windows = windows_of(recording.graph.pipelines[0], 0, recording.samples)
+    noise = rng.normal(1.0, spread, windows.time_s.shape)
+    return type(windows)(**{**vars(windows), "time_s": windows.time_s * noise})
+
+
+def test_variation_of_single_elements_is_recovered_from_windows():
+    rng = np.random.default_rng(0)
+    found = variation(windows_with(2.0 / math.sqrt(50), 50, rng))
+    assert found[0] == pytest.approx(2.0, rel=0.35)
+
+
+def test_noise_that_all_elements_share_is_not_called_variation():
+    rng = np.random.default_rng(0)
+    assert math.isnan(variation(windows_with(0.07, 2000, rng))[0])
