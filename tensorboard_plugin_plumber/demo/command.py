@@ -47,7 +47,7 @@ def run_demo(logdir: str | None, serve: bool) -> int:
     print(text, flush=True)
     if console.is_terminal:
         console.print(f"Recorded in {logdir}; the report again: plumber report {logdir}", highlight=False)
-    return _serve(logdir) if serve else 0
+    return serve_tensorboard(logdir) if serve else 0
 
 
 def _train(log_dir: str, status: Status) -> None:
@@ -90,7 +90,15 @@ def _report(logdir: str) -> str:
     return report.text(width=width, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
 
 
-def _serve(logdir: str) -> int:
+def serve_tensorboard(logdir: str) -> int:
+    """Runs TensorBoard on a free port, prints the address of the tab, and ends with Ctrl-C.
+
+    Returns:
+      0 after Ctrl-C; TensorBoard's own exit status if it ended by itself.
+
+    Raises:
+      RuntimeError: TensorBoard did not start.
+    """
     port = _free_port()
     # In its own session Ctrl-C does not reach it: we end it in order, also when we are ended ourselves.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

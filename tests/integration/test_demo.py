@@ -5,8 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,42 +30,44 @@ def map_line() -> int:
     return next(number for number, line in enumerate(lines, 1) if ".map(decode_and_augment)" in line)
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+@dataclass(frozen=True)
+class Demo:
+    """One run of `plumber demo --no-serve`, as a newcomer runs it."""
+
+    logdir: Path
+    cache: Path
+    done: subprocess.CompletedProcess[str]
 
 
-def run(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
+def run(*command: str, cache: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
-    return subprocess.run(
-        [*PLUMBER, *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_demo_names_the_augmentation_and_how_long_training_waits(cache: Path, tmp_path: Path) -> None:
-    # GIVEN the demo as a newcomer runs it, and a stopwatch around the same model and data
-    demo = run("demo", "--no-serve", "--logdir", str(tmp_path), cache=cache)
-    assert demo.returncode == 0, demo.stderr
-    reference = subprocess.run(
-        [sys.executable, "-m", "benchmarks.demo_reference", "--epochs", "2"],
-        env={**os.environ, "XDG_CACHE_HOME": str(cache)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    logdir, cache = tmp_path_factory.mktemp("logs"), tmp_path_factory.mktemp("cache")
+    done = run(*PLUMBER, "demo", "--no-serve", "--logdir", str(logdir), cache=cache)
+    assert done.returncode == 0, done.stderr
+    return Demo(logdir, cache, done)
+
+
+def test_demo_names_the_augmentation_and_how_long_training_waits(demo: Demo) -> None:
+    # GIVEN the demo's recording, and a stopwatch around the same model and data
+    command = [sys.executable, "-m", "benchmarks.demo_reference", "--epochs", "2"]
+    reference = run(*command, cache=demo.cache)
+    assert reference.returncode == 0, reference.stderr
     stopwatch = demo_reference.Reference(**json.loads(reference.stdout))
 
-    # WHEN the recorded run is analysed
-    report = run("report", str(tmp_path), "--json", cache=cache)
+    # WHEN it is analysed
+    report = run(*PLUMBER, "report", str(demo.logdir), "--json", cache=demo.cache)
     assert report.returncode == 0, report.stderr
     analysis = json.loads(report.stdout)
 
     # THEN the map is blamed at its own line, the wait is the stopwatch's, and the model agrees with itself
-    place = f"train.py:{map_line()}"
     rows = {row["id"]: row for row in analysis["operators"]}
     culprit = rows[analysis["bottleneck"]["operator"]]
-    assert (culprit["type"], culprit["source"]) == ("Map", place)
+    assert (culprit["type"], culprit["source"]) == ("Map", f"train.py:{map_line()}")
     assert analysis["bottleneck"]["constraint"] == "operator"
     verdict = analysis["verdict"]
     assert verdict["input_bound"] is True
@@ -68,11 +75,42 @@ def test_demo_names_the_augmentation_and_how_long_training_waits(cache: Path, tm
     assert 0.8 <= verdict["self_check"] <= 1.25
     assert verdict["cause"] == "software"
     assert "sequential-map" in {finding["code"] for finding in analysis["findings"]}
-    # AND stdout is the report, which says it in words
-    assert place in demo.stdout
-    assert verdict["sentence"] in " ".join(demo.stdout.split())
-    # AND stderr, being no terminal, is silent
-    assert demo.stderr == ""
+
+
+def test_demo_prints_its_report_and_nothing_else(demo: Demo) -> None:
+    assert f"train.py:{map_line()}" in demo.done.stdout
+    assert "Plan" in demo.done.stdout
+    # stderr is no terminal here, so there is no progress to show.
+    assert demo.done.stderr == ""
+
+
+def test_demo_serves_the_tab_until_interrupted(demo: Demo) -> None:
+    # GIVEN the last part of `plumber demo`, on what was recorded
+    module = "tensorboard_plugin_plumber.demo.command"
+    program = f"import sys; from {module} import serve_tensorboard as s; sys.exit(s({str(demo.logdir)!r}))"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            # WHEN it says where it is
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            address = re.search(r"http://localhost:\d+/", line)
+            assert address is not None, line
+            assert "#plumber" in line
+
+            # THEN the tab is there, and has this recording
+            with urllib.request.urlopen(f"{address[0]}data/plugins_listing") as reply:
+                assert "plumber" in json.load(reply)
+            with urllib.request.urlopen(f"{address[0]}data/plugin/plumber/runs") as reply:
+                assert reply.status == 200
+        finally:
+            process.send_signal(signal.SIGINT)
+        # AND Ctrl-C ends it in order, and TensorBoard with it
+        assert process.wait(timeout=30) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(address[0], timeout=5)
 
 
 def test_photographs_are_kept_and_complete_themselves(tmp_path: Path) -> None:
