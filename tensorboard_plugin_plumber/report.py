@@ -178,7 +178,7 @@ def source_first(rows: Sequence[a.OperatorRow]) -> list[tuple[a.OperatorRow, int
     inputs: dict[str, list[a.OperatorRow]] = {}
     last: list[a.OperatorRow] = []
     for row in rows:
-        consumer = next((id for id in (row.flows_to, row.parent) if id in by_id and id != row.id), None)
+        consumer = next((to for to in (row.flows_to, row.parent) if to in by_id and to != row.id), None)
         if consumer is None:
             last.append(row)
         else:

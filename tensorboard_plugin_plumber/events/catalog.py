@@ -77,16 +77,19 @@ def choose_pipeline(recording: Recording, pipeline: str | None = None) -> m.Pipe
     pipelines = recording.graph.pipelines
     matching = [p for p in pipelines if p.id == pipeline] or [p for p in pipelines if p.label == pipeline]
     if not matching:
-        names = (f"{p.label}' (id '{p.id}" for p in pipelines)
-        raise NotFound(
-            f"There is no pipeline '{pipeline}' in run '{recording.run}': there are {_listed(names)})."
-        )
+        known = ", ".join(f"'{p.label}' (id '{p.id}')" for p in pipelines)
+        raise NotFound(f"There is no pipeline '{pipeline}' in run '{recording.run}': there are {known}.")
     return max(matching, key=lambda p: steps_of(recording, p))
 
 
 def main_pipeline(recording: Recording) -> m.Pipeline:
-    """The training pipeline with most steps; where nothing trains, the pipeline with most steps."""
-    return max(recording.graph.pipelines, key=lambda p: (p.role == "train", steps_of(recording, p)))
+    """The training pipeline with most steps; where nothing has trained yet, the one with most steps."""
+
+    def order(pipeline: m.Pipeline) -> tuple[bool, float]:
+        steps = steps_of(recording, pipeline)
+        return pipeline.role == "train" and steps > 0, steps
+
+    return max(recording.graph.pipelines, key=order)
 
 
 def steps_of(recording: Recording, pipeline: m.Pipeline) -> float:

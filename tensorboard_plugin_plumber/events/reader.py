@@ -28,6 +28,8 @@ MIN_SAMPLES = 2
 # Of one tag, at one reading through the data provider. More than a month of records.
 MAX_SAMPLES = 100_000
 
+HOW_TO_RECORD = "to record an input pipeline, train with PlumberCallback(log_dir), or put the loop inside plumber.trace(log_dir)."
+
 Problem: TypeAlias = Literal["not-found", "empty", "damaged"]
 
 
@@ -246,16 +248,8 @@ class _Found:
                 "seconds, and check that training reads from a tf.data.Dataset.",
             )
         if self.other_events:
-            return NothingRecorded(
-                "empty",
-                f"{shown} holds events of other plugins only: train with PlumberCallback(log_dir), or put the loop "
-                "inside plumber.trace(log_dir), to record its input pipeline.",
-            )
-        return NothingRecorded(
-            "empty",
-            f"{shown} holds no event files: train with PlumberCallback(log_dir), or put the loop inside "
-            "plumber.trace(log_dir), to record its input pipeline.",
-        )
+            return NothingRecorded("empty", f"{shown} holds events of other plugins only: {HOW_TO_RECORD}")
+        return NothingRecorded("empty", f"{shown} holds no event files: {HOW_TO_RECORD}")
 
 
 @dataclass

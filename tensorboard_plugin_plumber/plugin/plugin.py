@@ -6,12 +6,13 @@ Every `_route` is thin over an `_impl` that knows nothing of HTTP. Never imports
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -38,7 +39,8 @@ _CONTENT_TYPES = {
 # What stands in for a bundle that was never built: the tab says so instead of staying blank.
 _NOT_BUILT = """export function render() {
   document.body.textContent =
-    "This installation of Plumber has no frontend. Install it again: pip install --force-reinstall tensorboard-plugin-plumber";
+    "This installation of Plumber has no frontend. Install it again: " +
+    "pip install --force-reinstall tensorboard-plugin-plumber";
 }
 """
 _REPORT_TO = "see 'plumber --help' for where to report it"
@@ -70,6 +72,15 @@ class Reply:
 
     body: str
     status: int = 200
+
+
+def _route(
+    handle: Callable[[PlumberPlugin, wrappers.Request], wrappers.Response],
+) -> Callable[..., Iterable[bytes]]:
+    """Makes a method that answers requests a WSGI application."""
+    # werkzeug's own types know only functions, though it takes methods.
+    application: Callable[..., Iterable[bytes]] = wrappers.Request.application(handle)  # type: ignore[arg-type]
+    return application
 
 
 class PlumberPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
@@ -107,13 +118,13 @@ class PlumberPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         """How TensorBoard shows the tab."""
         return base_plugin.FrontendMetadata(es_module_path="/index.js", tab_name="Plumber")
 
-    @wrappers.Request.application
+    @_route
     def _index_route(self, request: wrappers.Request) -> wrappers.Response:
         path = _STATIC / "index.js"
         content = path.read_bytes() if path.is_file() else _NOT_BUILT.encode()
         return _respond(request, content, _CONTENT_TYPES[".js"])
 
-    @wrappers.Request.application
+    @_route
     def _static_route(self, request: wrappers.Request) -> wrappers.Response:
         path = _STATIC / request.path.rpartition("/")[2]
         content_type = _CONTENT_TYPES.get(path.suffix)
@@ -121,11 +132,11 @@ class PlumberPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
             return _respond_reply(request, _error(404, "not-found", f"There is no file '{path.name}'."))
         return _respond(request, path.read_bytes(), content_type)
 
-    @wrappers.Request.application
+    @_route
     def _runs_route(self, request: wrappers.Request) -> wrappers.Response:
         return self._answer(request, self._runs_impl)
 
-    @wrappers.Request.application
+    @_route
     def _analysis_route(self, request: wrappers.Request) -> wrappers.Response:
         return self._answer(
             request, lambda context, experiment: self._analysis_impl(context, experiment, request.args)
@@ -207,7 +218,7 @@ class PlumberPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
                 self._summaries.get(
                     (experiment, source.name),
                     source.version,
-                    lambda source=source: self._read(context, experiment, source, _CATALOG_SAMPLES),
+                    functools.partial(self._read, context, experiment, source, _CATALOG_SAMPLES),
                 )
                 for source in sources
             ]
@@ -230,8 +241,7 @@ class PlumberPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         if logdir is None or experiment:
             return a.ErrorReply(
                 kind="empty",
-                error="Nothing was recorded here: train with PlumberCallback(log_dir), or put the loop inside "
-                "plumber.trace(log_dir), to record its input pipeline.",
+                error=f"Nothing was recorded here: {reader.HOW_TO_RECORD}",
             )
         age = int(time.monotonic() / _PROBLEM_AGE_S)
         with self._reading:
@@ -323,5 +333,10 @@ def _respond(
     # Weak: the same content travels with and without gzip.
     headers = [("ETag", f'W/"{etag}"')]
     if status == 200 and request.if_none_match.contains_weak(etag):
-        return wrappers.Response(status=304, headers=headers)
-    return http_util.Respond(request, content, content_type, code=status, headers=headers)
+        # TensorBoard warns of any answer without these.
+        headers += [("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-cache, must-revalidate")]
+        return wrappers.Response(status=304, headers=headers, content_type=content_type)
+    response: wrappers.Response = http_util.Respond(
+        request, content, content_type, code=status, headers=headers
+    )
+    return response

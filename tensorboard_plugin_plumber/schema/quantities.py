@@ -41,6 +41,6 @@ def parse_bytes(text: str) -> float:
     decimal = match["unit"] and not match["binary"]
     power = _PREFIXES.index(match["prefix"].lower()) + 1 if match["prefix"] else 0
     try:
-        return parse_positive(match["number"]) * (1000 if decimal else 1024) ** power
+        return parse_positive(match["number"]) * float((1000 if decimal else 1024) ** power)
     except ValueError:
         raise wrong from None

@@ -81,7 +81,7 @@ class TensorBoard:
             reply = self.plumber("runs")
             if reply.status == 200 and len(reply.json["runs"]) >= count:
                 return reply.json
-            assert time.monotonic() < deadline, f"{reply.status}: {reply.body[:500]!r}\n{self.log}"
+            assert time.monotonic() < deadline, f"{reply.status}: {reply.body[:500]!r}\n{self.log[-2000:]}"
             time.sleep(0.25)
 
 

@@ -1,0 +1,437 @@
+"""The command line: thin, it joins the parts. Imports nothing heavy before a command needs it."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn, TextIO, TypeVar
+
+import click
+
+from tensorboard_plugin_plumber._version import __version__
+from tensorboard_plugin_plumber.schema.quantities import parse_bytes, parse_positive
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from tensorboard_plugin_plumber.model.analyse import WhatIf
+    from tensorboard_plugin_plumber.report import FleetEntry, Report
+    from tensorboard_plugin_plumber.schema.recording import Recording
+    from tensorboard_plugin_plumber.target import Target
+
+DONE, BAD_INPUT, INTERNAL_ERROR = 0, 2, 3
+_INTERRUPTED = 130
+_OUTPUT_CLOSED = 141
+
+_EPILOG = """\
+TARGET is file.py:function or module:function, a function of no arguments that returns a
+tf.data.Dataset.
+
+Exit codes: 0 done; 2 bad usage or input, or a question that the log cannot answer; 3 an
+internal error. Please report internal errors in the issue tracker of
+tensorboard-plugin-plumber, with what was printed.
+"""
+
+_Value = TypeVar("_Value")
+
+
+class InputError(Exception):
+    """Exit code 2: one line that says what is wrong and how to mend it."""
+
+
+class _Quantity(click.ParamType):  # type: ignore[type-arg]  # generic only in later versions of click
+    """A positive number, read by one of schema/quantities.py."""
+
+    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            return self._parse(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+_NUMBER = _Quantity("number", parse_positive)
+_SIZE = _Quantity("bytes", parse_bytes)
+
+
+class _Commands(click.Group):
+    """Shows every command with all of its options: there are few."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            for name in self.list_commands(ctx):
+                command = self.commands[name]
+                with click.Context(command, info_name=name, parent=ctx) as command_context:
+                    usage = " ".join(_pieces(command, command_context))
+                formatter.write_usage(f"plumber {name}", usage, prefix="  ")
+                with formatter.indentation():
+                    formatter.write_text(command.get_short_help_str(limit=200))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_paragraph()
+        for paragraph in _EPILOG.split("\n\n"):
+            formatter.write_text(paragraph)
+            formatter.write_paragraph()
+
+
+def _pieces(command: click.Command, context: click.Context) -> Iterator[str]:
+    for parameter in command.get_params(context):
+        if isinstance(parameter, click.Argument):
+            yield str(parameter.metavar)
+        elif isinstance(parameter, click.Option) and "--help" not in parameter.opts:
+            yield (
+                f"[{parameter.opts[0]}]"
+                if parameter.is_flag
+                else f"[{parameter.opts[0]} {parameter.metavar}]"
+            )
+
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(cls=_Commands, context_settings=_CONTEXT, invoke_without_command=True)
+@click.version_option(__version__, prog_name="plumber", message="%(prog)s %(version)s")
+@click.pass_context
+def commands(context: click.Context) -> None:
+    """Plumber says why training waits for its tf.data pipeline, and what to change."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@commands.command()
+@click.option(
+    "--logdir",
+    metavar="D",
+    type=click.Path(file_okay=False),
+    help="Where to record; a new directory by default.",
+)
+@click.option("--no-serve", is_flag=True, help="End after the report.")
+def demo(logdir: str | None, no_serve: bool) -> int:
+    """Train a small model on a badly configured pipeline, print its report, and serve TensorBoard."""
+    from tensorboard_plugin_plumber.demo.command import run_demo
+
+    try:
+        return run_demo(logdir, not no_serve)
+    except OSError as error:
+        where = f" '{error.filename}'" if error.filename else ""
+        raise InputError(
+            f"The demo cannot write{where} ({error.strerror}): give a directory with --logdir."
+        ) from error
+
+
+@commands.command()
+@click.argument("target", metavar="TARGET")
+@click.option("--logdir", metavar="D", help="Where to record.  [default: logs/FUNCTION-TIME]")
+@click.option(
+    "--seconds", metavar="S", type=_NUMBER, default=5.0, show_default=True, help="How long to run it."
+)
+def trace(target: str, logdir: str | None, seconds: float) -> int:
+    """Run a dataset on its own and record it."""
+    answer = _take_over_stdout()
+    parsed = _parse_target(target)
+    if logdir is None:
+        logdir = os.path.join("logs", f"{parsed.function}-{time.strftime('%Y%m%d-%H%M%S')}")
+    _check_writable(logdir)
+    with _progress(f"Running {parsed} for {seconds:g} s …"):
+        steps = _with_pipeline(parsed, lambda dataset: _run_and_record(dataset, logdir, seconds))
+    print(f"Recorded {steps:,} elements of {parsed} in {logdir}.", file=answer)
+    print(f"plumber report {logdir}\ntensorboard --logdir {logdir}", file=answer, flush=True)
+    return DONE
+
+
+@commands.command()
+@click.argument("target", metavar="TARGET")
+@click.option(
+    "--seconds", metavar="S", type=_NUMBER, default=5.0, show_default=True, help="How long to run it."
+)
+@click.option(
+    "--consumer-rate",
+    metavar="R",
+    type=_NUMBER,
+    help="Steps per second that training could take, if you know it.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the analysis as one JSON object.")
+def diagnose(target: str, seconds: float, consumer_rate: float | None, as_json: bool) -> int:
+    """Run a dataset on its own and say what binds it; nothing is kept."""
+    answer = _take_over_stdout()
+    parsed = _parse_target(target)
+    with _progress(f"Running {parsed} for {seconds:g} s …"):
+        report = _with_pipeline(parsed, lambda dataset: _diagnose(dataset, seconds, consumer_rate))
+    _print_report(report, as_json, answer)
+    return DONE
+
+
+@commands.command()
+@click.argument("logdir", metavar="LOGDIR")
+@click.option("--run", metavar="R", help="Which run; the newest by default.")
+@click.option("--host", metavar="H", help="Which host; the run's slowest by default.")
+@click.option(
+    "--pipeline",
+    metavar="P",
+    help="Which pipeline, by id or label; the training one with most steps by default.",
+)
+@click.option("--all", "every_run", is_flag=True, help="A line per run, and totals.")
+@click.option("--cores", metavar="N", type=_NUMBER, help="What if it had so many cores?")
+@click.option(
+    "--memory",
+    metavar="BYTES",
+    type=_SIZE,
+    help="What if its memory limit were this? Suffixes as in 8GiB work.",
+)
+@click.option(
+    "--consumer-rate", metavar="R", type=_NUMBER, help="What if training could take so many steps per second?"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def report(
+    logdir: str,
+    run: str | None,
+    host: str | None,
+    pipeline: str | None,
+    every_run: bool,
+    cores: float | None,
+    memory: float | None,
+    consumer_rate: float | None,
+    as_json: bool,
+) -> int:
+    """Analyse what was recorded in a log directory."""
+    from tensorboard_plugin_plumber.events import catalog, reader
+    from tensorboard_plugin_plumber.model.analyse import WhatIf
+
+    what_if = WhatIf(cores=cores, memory_bytes=memory, consumer_rate=consumer_rate)
+    if every_run and (run or host or pipeline):
+        raise InputError("--all takes every run: leave out --run, --host and --pipeline, or --all.")
+    with _progress(f"Reading {logdir} …"):
+        recordings = reader.read(logdir)
+    if every_run:
+        with _progress(f"Analysing {len(recordings)} recordings …"):
+            entries = [_fleet_entry(of_run, what_if) for of_run in _by_run(recordings)]
+        _print_fleet(entries, as_json)
+        return DONE
+    recording = catalog.choose(recordings, run=run, host=host)
+    chosen = catalog.choose_pipeline(recording, pipeline)
+    if recording.notes:
+        click.echo(f"plumber: {' '.join(recording.notes)}", err=True)
+    with _progress("Analysing …"):
+        found = _analyse(recording, chosen.id, what_if)
+    _print_report(found, as_json, sys.stdout)
+    return DONE
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs the command line and ends the process with its exit code."""
+    # TensorFlow's own start-up lines are none of the user's business here; a setting of theirs stays.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        code = run_command(sys.argv[1:] if arguments is None else arguments)
+    except SystemExit as exit_:  # a signal handler's
+        code = exit_.code if isinstance(exit_.code, int) else INTERNAL_ERROR
+    _end_process(code)
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Runs one command and returns its exit code; every failure has been told on stderr by then."""
+    try:
+        code = commands.main(list(arguments), prog_name="plumber", standalone_mode=False)
+        return code if isinstance(code, int) else DONE
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx is not None else "plumber"
+        return _complain(f"{error.format_message().rstrip('.?')}; see '{command} --help'.")
+    except click.ClickException as error:
+        return _complain(error.format_message())
+    except (click.Abort, KeyboardInterrupt):
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Python would complain once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return _OUTPUT_CLOSED
+    except Exception as error:
+        if _is_for_the_user(error):
+            return _complain(str(error))
+        traceback.print_exc()
+        click.echo(
+            f"plumber: internal error ({type(error).__name__}). Please report it in the issue tracker of "
+            "tensorboard-plugin-plumber with the lines above.",
+            err=True,
+        )
+        return INTERNAL_ERROR
+
+
+def _is_for_the_user(error: Exception) -> bool:
+    """Whether the message is the whole story: what was wrong with the input, and how to mend it."""
+    if isinstance(error, InputError):
+        return True
+    # Only what is imported can have been raised; importing more here would slow every error down.
+    kinds = (
+        ("tensorboard_plugin_plumber.target", "TargetError"),
+        ("tensorboard_plugin_plumber.events.reader", "NothingRecorded"),
+        ("tensorboard_plugin_plumber.events.catalog", "NotFound"),
+        ("tensorboard_plugin_plumber.model.analyse", "NotAnswerable"),
+    )
+    return any(
+        name in sys.modules and isinstance(error, getattr(sys.modules[name], kind)) for name, kind in kinds
+    )
+
+
+def _complain(sentence: str) -> int:
+    click.echo(f"plumber: {' '.join(sentence.split())}", err=True)
+    return BAD_INPUT
+
+
+def _end_process(code: int) -> NoReturn:
+    """Ends the process, past what TensorFlow's threads may still hold up.
+
+    A Python pipeline whose iterator is alive somewhere keeps the interpreter from ending for good: so
+    what the user's code has registered to run at exit runs, and then the process goes at once.
+    """
+    if "tensorflow" not in sys.modules:
+        sys.exit(code)
+    try:
+        atexit._run_exitfuncs()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+
+
+def _take_over_stdout() -> TextIO:
+    from tensorboard_plugin_plumber.target import take_over_stdout
+
+    return take_over_stdout()
+
+
+def _parse_target(text: str) -> Target:
+    from tensorboard_plugin_plumber.target import Target
+
+    return Target.parse(text)
+
+
+def _with_pipeline(target: Target, run: Callable[[tf.data.Dataset], _Value]) -> _Value:
+    """Runs the user's pipeline, and tells its failures from Plumber's own."""
+    # Plumber's hook is armed since the package was imported: the operators' lines are seen.
+    dataset = target.load()
+    import tensorflow as tf
+
+    try:
+        return run(dataset)
+    except tf.errors.OpError as error:
+        first = (error.message or type(error).__name__).strip().splitlines()[0]
+        raise InputError(f"The pipeline of {target} fails while it runs: {_without_nodes(first)}") from error
+
+
+def _without_nodes(message: str) -> str:
+    """Without TensorFlow's references to graph nodes, "{{function_node …}}"."""
+    import re
+
+    return re.sub(r"\s*(\[\[)?\{\{.*?\}\}(\]\])?\s*", " ", message).strip()
+
+
+def _diagnose(dataset: tf.data.Dataset, seconds: float, consumer_rate: float | None) -> Report:
+    from tensorboard_plugin_plumber.diagnosis import diagnose as run_diagnosis
+
+    return run_diagnosis(dataset, seconds=seconds, consumer_rate=consumer_rate)
+
+
+def _run_and_record(dataset: tf.data.Dataset, logdir: str, seconds: float) -> int:
+    from tensorboard_plugin_plumber.diagnosis import record
+
+    return record(dataset, logdir, seconds=seconds)
+
+
+def _check_writable(logdir: str) -> None:
+    if "://" in logdir:
+        return
+    try:
+        os.makedirs(logdir, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"Cannot record in '{logdir}' ({error.strerror}): give a directory with --logdir."
+        ) from error
+    if not os.access(logdir, os.W_OK | os.X_OK):
+        raise InputError(f"Cannot record in '{logdir}' (no permission to write): give another with --logdir.")
+
+
+def _analyse(recording: Recording, pipeline: str, what_if: WhatIf) -> Report:
+    from tensorboard_plugin_plumber.events import catalog
+    from tensorboard_plugin_plumber.model.analyse import analyse
+    from tensorboard_plugin_plumber.report import Report
+
+    analysis = analyse(recording, pipeline=pipeline, what_if=what_if)
+    analysis.live = catalog.is_live(recording, now_s=time.time())
+    return Report(analysis)
+
+
+def _by_run(recordings: Sequence[Recording]) -> list[list[Recording]]:
+    runs: dict[str, list[Recording]] = {}
+    for recording in recordings:
+        runs.setdefault(recording.run, []).append(recording)
+    return list(runs.values())
+
+
+def _fleet_entry(of_run: Sequence[Recording], what_if: WhatIf) -> FleetEntry:
+    from tensorboard_plugin_plumber.events import catalog
+    from tensorboard_plugin_plumber.model.analyse import NotAnswerable
+    from tensorboard_plugin_plumber.report import FleetEntry
+
+    recording = catalog.choose(of_run)
+    try:
+        analysis = _analyse(recording, catalog.main_pipeline(recording).id, what_if).analysis
+    except NotAnswerable as error:
+        return FleetEntry(recording.run, recording.host, None, str(error))
+    return FleetEntry(recording.run, recording.host, analysis)
+
+
+def _print_report(report: Report, as_json: bool, answer: TextIO) -> None:
+    width, color = _terminal(answer)
+    text = report.to_json() + "\n" if as_json else report.text(width=width, color=color)
+    answer.write(text)
+    answer.flush()
+
+
+def _print_fleet(entries: Sequence[FleetEntry], as_json: bool) -> None:
+    from tensorboard_plugin_plumber.report import fleet_text, fleet_to_dict
+
+    if as_json:
+        print(json.dumps(fleet_to_dict(entries), allow_nan=False, ensure_ascii=False, indent=1))
+        return
+    width, color = _terminal(sys.stdout)
+    sys.stdout.write(fleet_text(entries, width=width, color=color))
+
+
+def _terminal(answer: TextIO) -> tuple[int, bool]:
+    """Columns, and whether to colour."""
+    import shutil
+
+    from tensorboard_plugin_plumber.report import DEFAULT_WIDTH
+
+    width = max(40, min(shutil.get_terminal_size((DEFAULT_WIDTH, 0)).columns, 160))
+    return width, answer.isatty() and "NO_COLOR" not in os.environ
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[None]:
+    """Shows what is going on, where somebody can see it."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+if __name__ == "__main__":
+    main()
