@@ -96,7 +96,9 @@ def test_wheel_holds_the_package_and_nothing_else(built: Distributions) -> None:
         text = archive.read(metadata).decode()
         assert archive.read(f"{PACKAGE}/schema/descriptors.binpb")
     assert names >= {f"{PACKAGE}/__init__.py", f"{PACKAGE}/py.typed", *GENERATED}
-    modules = {str(path.relative_to(ROOT)) for path in (ROOT / PACKAGE).rglob("*.py")}
+    with tarfile.open(built.source) as archive:
+        sources = {name.partition("/")[2] for name in archive.getnames()}
+    modules = {name for name in sources if name.startswith(f"{PACKAGE}/") and name.endswith(".py")}
     assert {name for name in names if name.endswith(".py")} == modules
     assert {name.partition("/")[0] for name in names} == {PACKAGE, metadata.partition("/")[0]}
     assert "\nName: tensorboard-plugin-plumber\n" in text
