@@ -1,0 +1,215 @@
+"""Remembers where and how every tf.data dataset was built.
+
+`install` wraps two methods of `DatasetV2`: `__new__`, which sees the constructor arguments of
+every subclass, and `__init__`, which every subclass calls last, when the operator exists. What is
+remembered is a `Construction`:
+
+* on the dataset object itself for datasets built eagerly, so that it lives exactly as long;
+* in the `FunctionRecord` of the operator that owns the function for datasets built while a
+  function body is traced (their Python objects die when the tracing ends).
+
+Code objects are kept, user data is not: of the constructor arguments only datasets, functions and
+small plain values stay, all of which the dataset holds anyway.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+import threading
+import types
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorboard_plugin_plumber.capture import places
+
+_logger = logging.getLogger("tensorboard_plugin_plumber")
+_ATTRIBUTE = "_plumber_construction"
+_ARGUMENTS = "_plumber_arguments"
+_SMALL_BYTES = 4096
+
+_lock = threading.Lock()
+_installed = False
+# FuncGraph -> operator name -> Construction: only while and just after a function is traced.
+_traced: weakref.WeakKeyDictionary[Any, dict[str, Construction]] = weakref.WeakKeyDictionary()
+
+
+class Dropped:
+    """Stands for a constructor argument that was not kept: it may hold much of the user's data."""
+
+    def __repr__(self) -> str:
+        return "<dropped>"
+
+
+DROPPED = Dropped()
+
+
+@dataclass(frozen=True)
+class FunctionRecord:
+    """A Python function that was traced for an operator, without the data it closes over."""
+
+    name: str
+    # None where the callable has no Python code (a bound C function, a Keras layer's __call__ has).
+    code: types.CodeType | None
+    # Operator name in the traced graph -> the dataset that the body built there.
+    datasets: dict[str, Construction] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Construction:
+    """How one dataset object came to be."""
+
+    class_name: str
+    # The tf.data entry point that the caller used: "map", "from_generator", "__init__" ….
+    method: str
+    # Where the user wrote it; None if no frame of the user's was on the stack.
+    call: places.Call | None
+    # Who called the entry point: tells two calls apart that one line of the user's made.
+    site: tuple[str, int] | None
+    # Name of the traced function in the function library -> the Python function.
+    functions: dict[str, FunctionRecord] = field(default_factory=dict)
+    arguments: tuple[Any, ...] = field(default=(), repr=False)
+    keywords: dict[str, Any] = field(default_factory=dict, repr=False)
+
+
+def construction_of(dataset: object) -> Construction | None:
+    """What is known of a dataset object; None if it was built before `install`."""
+    found = getattr(dataset, "__dict__", {}).get(_ATTRIBUTE)
+    return found if isinstance(found, Construction) else None
+
+
+def install() -> None:
+    """Records every dataset that is built from now on. Calling it again does nothing.
+
+    Raises:
+      ImportError: TensorFlow is not installed.
+    """
+    global _installed
+    from tensorflow.python.data.ops import dataset_ops
+
+    with _lock:
+        if _installed:
+            return
+        cls = dataset_ops.DatasetV2
+        _wrap_new(cls)
+        _wrap_init(cls)
+        _installed = True
+
+
+def _wrap_new(cls: Any) -> None:
+    def __new__(klass: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        self = object.__new__(klass)
+        if args or kwargs:
+            self.__dict__[_ARGUMENTS] = (args, kwargs)
+        return self
+
+    cls.__new__ = __new__
+
+
+def _wrap_init(cls: Any) -> None:
+    original = cls.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, variant_tensor: Any) -> None:  # noqa: N807
+        original(self, variant_tensor)
+        try:
+            _remember(self, variant_tensor, sys._getframe(1))
+        except Exception:  # the one guard: whatever fails here must not reach the user's pipeline
+            self.__dict__.pop(_ARGUMENTS, None)
+            _logger.debug("a dataset's construction could not be recorded", exc_info=True)
+
+    cls.__init__ = __init__
+
+
+def _remember(dataset: Any, variant_tensor: Any, frame: types.FrameType) -> None:
+    arguments, keywords = dataset.__dict__.pop(_ARGUMENTS, ((), {}))
+    method, call, site = places.locate(frame)
+    graph = None if hasattr(variant_tensor, "numpy") else variant_tensor.graph
+    functions = functions_of(dataset)
+    if graph is None:
+        arguments = tuple(_keep(value) for value in arguments)
+        keywords = {name: _keep(value) for name, value in keywords.items()}
+    else:
+        arguments, keywords = (), {}  # symbolic tensors would keep the traced graph alive
+    made = Construction(type(dataset).__name__, method, call, site, functions, arguments, keywords)
+    dataset.__dict__[_ATTRIBUTE] = made
+    if graph is not None:
+        by_name = _traced.setdefault(graph, {})
+        by_name.setdefault(variant_tensor.op.name, made)
+
+
+def functions_of(dataset: Any) -> dict[str, FunctionRecord]:
+    """The Python functions behind a dataset object's traced functions, by library name."""
+    found: dict[str, FunctionRecord] = {}
+    for value in list(dataset.__dict__.values()):
+        if type(value).__name__ != "StructuredFunctionWrapper":
+            continue
+        function = getattr(value, "_function", None)
+        name = _library_name(function)
+        if name is None:
+            continue
+        graph = getattr(function, "graph", None)
+        datasets = _traced.get(graph, {}) if graph is not None else {}
+        python_function = _given_generator(getattr(value, "_func", None))
+        found[name] = FunctionRecord(places.function_name(python_function),
+                                     places.code_of(python_function), datasets)
+    return found
+
+
+def _given_generator(function: Any) -> Any:
+    """The user's generator where the traced function is from_generator's own, else the function."""
+    if getattr(function, "__name__", "") != "flat_map_fn" or not getattr(function, "__closure__", None):
+        return function
+    try:
+        inner = dict(zip(function.__code__.co_freevars, function.__closure__))["get_iterator_id_fn"].cell_contents
+        state = dict(zip(inner.__code__.co_freevars, inner.__closure__))["generator_state"].cell_contents
+        return state._generator
+    except (KeyError, AttributeError, ValueError):
+        return function
+
+
+def _library_name(function: Any) -> str | None:
+    name = getattr(function, "name", None)
+    if isinstance(name, bytes):
+        return name.decode()
+    return name if isinstance(name, str) else None
+
+
+def _keep(value: Any, depth: int = 0) -> Any:
+    """The value if it is small or held by the dataset anyway, else DROPPED."""
+    if value is None or isinstance(value, (bool, int, float, complex, os.PathLike)):
+        return value
+    if isinstance(value, (str, bytes)):
+        return value if len(value) <= _SMALL_BYTES else DROPPED
+    size = getattr(value, "nbytes", None)  # numpy arrays and scalars
+    if isinstance(size, int):
+        return value if size <= _SMALL_BYTES else DROPPED
+    if hasattr(value, "_numpy") and hasattr(value, "dtype"):  # an eager tensor
+        return value if tensor_bytes(value) <= _SMALL_BYTES else DROPPED
+    if isinstance(value, (tuple, list, dict)):
+        if len(value) > 64 or depth > 3:
+            return DROPPED
+        if isinstance(value, dict):
+            return {key: _keep(item, depth + 1) for key, item in value.items()}
+        items = [_keep(item, depth + 1) for item in value]
+        if isinstance(value, list):
+            return items
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return value if _is_structural(value) else DROPPED
+
+
+def tensor_bytes(tensor: Any) -> int:
+    """Bytes of an eager tensor's content; strings count 64 B each, unknown shapes nothing."""
+    count = tensor.shape.num_elements()
+    return int((count or 0) * (tensor.dtype.size or 64))
+
+
+def _is_structural(value: Any) -> bool:
+    """Datasets, functions, specs and options: the dataset holds them, or they hold no data."""
+    if isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
+        return True
+    kinds = {base.__name__ for base in type(value).__mro__}
+    return bool(kinds & {"DatasetV2", "TypeSpec", "DType", "TensorShape", "OptionsBase"})

@@ -1,0 +1,255 @@
+"""From a stack of frames to the line of the user's that built a dataset.
+
+Walking the stack is done when a dataset is built and must be cheap (some 20 µs): frames are told
+apart by their file's name alone, remembered in a table. Everything that can wait, the exact line
+in a chain of calls over several lines, waits until somebody asks (`Call.line`).
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import functools
+import linecache
+import os
+import sys
+import threading
+import types
+from dataclasses import dataclass
+from typing import Any
+
+_USER, _TENSORFLOW, _TF_DATA, _LIBRARY, _GENERATED = range(5)
+_TENSORFLOW_DIRECTORY = os.sep + "tensorflow" + os.sep
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# The demo's training script plays the user; the rest of the package is Plumber.
+_DEMO = os.path.join(_HERE, "demo") + os.sep
+_kinds: dict[str, int] = {}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call in the user's code, resolved to a line only when asked."""
+
+    code: types.CodeType
+    # Index of the instruction, as `frame.f_lasti`.
+    instruction: int
+    # Line that the interpreter reports for the frame.
+    frame_line: int
+    # The method called there: "map".
+    method: str
+    # Autograph runs a converted copy: the place in the user's own file, if known.
+    origin: tuple[str, int, str] | None = None
+
+    @property
+    def path(self) -> str:
+        """Absolute path, as Python reports it."""
+        return self.origin[0] if self.origin else self.code.co_filename
+
+    @property
+    def scope(self) -> str:
+        """Name of the function that contains the line."""
+        name = self.origin[2] if self.origin else self.code.co_name
+        return "<module>" if name == "<module>" else name
+
+    @property
+    def line(self) -> int:
+        """Line of the method's name at the call, from 1."""
+        return _line_of(self)
+
+
+def locate(frame: types.FrameType | None) -> tuple[str, Call | None, tuple[str, int] | None]:
+    """Walks up from inside tf.data.
+
+    Returns:
+      The name of the tf.data entry point; the user's call (None if no user frame is on the stack);
+      the file and instruction that called the entry point, whoever's code that is.
+    """
+    method = ""
+    site: tuple[str, int] | None = None
+    inside = True
+    while frame is not None:
+        code = frame.f_code
+        kind = _kind(code.co_filename)
+        if inside:
+            if kind == _TF_DATA:
+                if code.co_name == "wrapper_helper" and _is_given(frame.f_locals.get("self")):
+                    # A body of the user's that is itself TensorFlow's: interleave(tf.data.TFRecordDataset).
+                    inside = False
+                    site = (code.co_filename, frame.f_lasti)
+                else:
+                    method = code.co_name
+            elif kind != _TENSORFLOW:
+                inside = False
+                site = (code.co_filename, frame.f_lasti)
+        if kind in (_USER, _GENERATED):
+            origin = None
+            if kind == _GENERATED:
+                origin = _origin(code.co_filename, frame.f_lineno)
+                if origin is None or _kind(origin[0]) != _USER:
+                    frame = frame.f_back
+                    continue
+            return method, Call(code, frame.f_lasti, frame.f_lineno, method, origin), site
+        frame = frame.f_back
+    return method, None, site
+
+
+def _is_given(wrapper: Any) -> bool:
+    """Whether the function being traced was given by the user, not nested in TensorFlow's own code."""
+    function = getattr(wrapper, "_func", None)
+    return not (isinstance(function, types.FunctionType) and "<locals>" in function.__qualname__)
+
+
+def is_tensorflow_file(path: str) -> bool:
+    """Whether a file is TensorFlow's own."""
+    return _kind(path) in (_TENSORFLOW, _TF_DATA)
+
+
+def is_user_file(path: str) -> bool:
+    """Whether a file is neither TensorFlow's, nor Keras's, nor Plumber's."""
+    return _kind(path) == _USER
+
+
+def code_of(function: Any) -> types.CodeType | None:
+    """The Python code behind a callable: functions, methods, partials, wrapped ones, objects with __call__."""
+    function = unwrap(function)
+    code = getattr(function, "__code__", None)
+    if code is None and function is not None and not isinstance(function, type):
+        code = getattr(getattr(type(function), "__call__", None), "__code__", None)
+    return code if isinstance(code, types.CodeType) else None
+
+
+def unwrap(function: Any) -> Any:
+    """The innermost function behind partials, bound methods, tf.function and functools.wraps."""
+    for _ in range(16):
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, types.MethodType):
+            function = function.__func__
+        elif hasattr(function, "python_function"):
+            function = function.python_function
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        else:
+            break
+    return function
+
+
+def function_name(function: Any) -> str:
+    """What the user calls the function: "decode", "<lambda>", or the class of a callable object."""
+    name = getattr(unwrap(function), "__name__", None)
+    return name if isinstance(name, str) else type(function).__name__
+
+
+def _kind(path: str) -> int:
+    kind = _kinds.get(path)
+    if kind is None:
+        kind = _kinds[path] = _classify(path)
+    return kind
+
+
+def _classify(path: str) -> int:
+    if "__autograph_generated_file" in path:
+        return _GENERATED
+    if path.startswith(_HERE) and not path.startswith(_DEMO):
+        return _LIBRARY
+    if path.startswith("<frozen "):
+        return _LIBRARY
+    for name in ("tensorflow", "keras", "tf_keras"):
+        module = sys.modules.get(name)
+        for folder in getattr(module, "__path__", ()) or ():
+            if path.startswith(folder + os.sep):
+                if name != "tensorflow":
+                    return _LIBRARY
+                inside = path[len(folder):]
+                return _TF_DATA if inside.startswith(f"{os.sep}python{os.sep}data{os.sep}") else _TENSORFLOW
+    return _USER
+
+
+def _origin(path: str, line: int) -> tuple[str, int, str] | None:
+    """Autograph's own map from the generated file to the user's, valid while it traces."""
+    from tensorflow.python.util import tf_stack
+
+    stack = tf_stack._source_mapper_stacks.get(threading.get_ident())
+    if not stack:
+        return None
+    found = stack[-1].get_effective_source_map().get((path, line))
+    return None if found is None else (found[0], found[1], found[2])
+
+
+@functools.lru_cache(maxsize=4096)
+def _line_of(call: Call) -> int:
+    if call.origin is not None:
+        return _line_in_source(call, call.origin[0], call.origin[1])
+    if sys.version_info >= (3, 11):
+        return call.frame_line  # the interpreter reports the line of the method's name
+    return _line_in_bytecode(call)
+
+
+def _line_in_bytecode(call: Call) -> int:
+    """Python 3.10 gives a call with keywords the line where its whole expression begins.
+
+    The callee was pushed by the attribute access just below the call's arguments, and that access
+    carries the line of the name: go back over the instructions until the stack is that low.
+    """
+    before = [one for one in dis.get_instructions(call.code) if one.offset <= call.instruction]
+    if not before or not before[-1].opname.startswith("CALL"):
+        return call.frame_line
+    last = before[-1]
+    count = last.arg or 0
+    wanted = {"CALL_FUNCTION_KW": count + 2, "CALL_FUNCTION": count + 1, "CALL_METHOD": count + 2,
+              "CALL_FUNCTION_EX": 2 + (count & 1)}.get(last.opname)
+    if wanted is None:
+        return call.frame_line
+    depth = 0
+    lines = _lines_by_offset(call.code)
+    for one in reversed(before[:-1]):
+        depth += dis.stack_effect(one.opcode, one.arg, jump=False)
+        if depth >= wanted:
+            named = one.opname in ("LOAD_ATTR", "LOAD_METHOD")
+            return lines.get(one.offset, call.frame_line) if named else call.frame_line
+        if one.opname in ("LOAD_ATTR", "LOAD_METHOD") and one.argval == call.method and depth + 1 >= wanted:
+            return lines.get(one.offset, call.frame_line)
+    return call.frame_line
+
+
+def _lines_by_offset(code: types.CodeType) -> dict[int, int]:
+    lines: dict[int, int] = {}
+    for start, end, line in code.co_lines():
+        if line is not None:
+            lines.update({offset: line for offset in range(start, end, 2)})
+    return lines
+
+
+def _line_in_source(call: Call, path: str, line: int) -> int:
+    """The line of `.method(` in the user's statement at `line`.
+
+    Autograph writes a chain of calls on one line; its calls of one name keep their order, so the
+    k-th in the converted line is the k-th in the user's statement.
+    """
+    tree = _parsed(path)
+    if tree is None:
+        return line
+    found = [
+        node.func
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == call.method
+        and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+    found.sort(key=lambda one: (one.end_lineno or 0, one.end_col_offset or 0))
+    lines = _lines_by_offset(call.code)
+    rank = sum(
+        one.opname in ("LOAD_ATTR", "LOAD_METHOD") and one.argval == call.method
+        and one.offset < call.instruction and lines.get(one.offset) == call.frame_line
+        for one in dis.get_instructions(call.code)
+    ) - 1
+    if not 0 <= rank < len(found):
+        return line
+    return found[rank].end_lineno or line
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(path: str) -> ast.Module | None:
+    try:
+        return ast.parse("".join(linecache.getlines(path)))
+    except (SyntaxError, ValueError):
+        return None
