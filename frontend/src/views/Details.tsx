@@ -1,0 +1,102 @@
+import type { JSX } from "preact";
+import { bytes, bytesPerSecond, cores, count, duration, exact, NONE, percent, stepsPerSecond } from "../lib/format";
+import type { Analysis, OperatorRow } from "../lib/schema";
+import { bindsMark, findOperator, operatorName } from "../lib/words";
+import { Chip, Section, Value } from "./bits";
+
+/** Everything that is known of one operator. */
+export function Details({ analysis, row, onInspect }: { analysis: Analysis; row: OperatorRow; onInspect: (id: string | null) => void }): JSX.Element {
+  const fused = findOperator(analysis, row.fused_with);
+  const unmeasured = fused === null ? "Nothing was counted for it" : `Counted together with ${operatorName(fused)}`;
+  const ofStep = row.visit_ratio === null || row.cpu_s === null ? null : row.visit_ratio * (row.cpu_s + (row.wait_s ?? 0));
+  const fields: [string, string, string?][] = [
+    ["Alone it would allow", stepsPerSecond(row.max_rate), fused === null ? "No limit: it costs next to nothing" : unmeasured],
+    ["Capacity in use", percent(row.utilisation), unmeasured],
+    ["Cores in use", cores(row.cores_used), unmeasured],
+    ["Parallel calls", row.parallelism === null ? NONE : `${exact(row.parallelism)}${row.autotuned ? " (AUTOTUNE)" : ""}`, "It makes one element at a time"],
+    ["Elements per step", exact(row.visit_ratio), unmeasured],
+    ["Time per element", plusMinus(row), unmeasured],
+    ["Time per step", duration(ofStep), unmeasured],
+    ["Size of an element", bytes(row.bytes_per_element), "Not known"],
+    ["Leaves it", bytesPerSecond(row.bytes_per_s), "Not known"],
+    ["Held in its buffer", bytes(row.buffered_bytes), "It has no buffer"],
+    ["Elements made", count(row.elements), unmeasured],
+  ];
+  return (
+    <Section
+      id="details"
+      class="details"
+      title={
+        <>
+          {operatorName(row)}
+          {row.binds && <Chip tone="hot">{bindsMark(analysis.bottleneck?.constraint ?? null)}</Chip>}
+          {row.injected && <Chip>added by TensorFlow</Chip>}
+          {row.random && <Chip tone="violet">random</Chip>}
+          {row.python && <Chip tone="warn">Python</Chip>}
+          <span class="grow" />
+          <button type="button" class="close" aria-label="Close details" onClick={() => onInspect(null)}>
+            ×
+          </button>
+        </>
+      }
+    >
+      <p class="places">
+        {row.source_path !== null && (
+          <code title={row.source_path}>
+            {row.source_path}
+            {row.source_line === null ? "" : `:${row.source_line}`}
+          </code>
+        )}
+        {row.function !== null && (
+          <span>
+            calls <b>{row.function}</b>
+            {row.function_source !== null && ` (${row.function_source})`}
+          </span>
+        )}
+        {row.settings !== "" && <span>{row.settings}</span>}
+      </p>
+      <CpuAndWait row={row} />
+      <dl class="fields">
+        {fields.map(([name, text, why]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>
+              <Value text={text} why={why ?? unmeasured} />
+            </dd>
+          </div>
+        ))}
+      </dl>
+      <p class="truth">
+        {row.runs_as === null
+          ? "TensorFlow dropped it: it does not run."
+          : fused !== null
+            ? `Runs as part of ${row.runs_as}, together with ${operatorName(fused)}, on whose row their joint cost stands.`
+            : `Runs as ${row.runs_as}.`}{" "}
+        {row.cache_refused !== null ? `Its output cannot be cached: ${row.cache_refused}.` : row.injected ? "" : "Its output may be cached."}
+      </p>
+    </Section>
+  );
+}
+
+function plusMinus(row: OperatorRow): string {
+  if (row.cpu_s === null && row.wait_s === null) return NONE;
+  const time = duration((row.cpu_s ?? 0) + (row.wait_s ?? 0));
+  return row.uncertainty === null ? time : `${time} ±${percent(row.uncertainty)}`;
+}
+
+/** An element's time, divided: core time and waiting for something else than a core. */
+function CpuAndWait({ row }: { row: OperatorRow }): JSX.Element | null {
+  const cpu = row.cpu_s ?? 0;
+  const wait = row.wait_s ?? 0;
+  if (cpu + wait <= 0) return null;
+  const words = `${duration(cpu)} on a core + ${duration(wait)} waiting, per element`;
+  return (
+    <div class="meter small">
+      <div class="meter-bar" role="img" aria-label={words}>
+        <i class="compute" style={{ flexGrow: cpu / (cpu + wait) }} />
+        <i class="outside" style={{ flexGrow: wait / (cpu + wait) }} />
+      </div>
+      <p>{words}</p>
+    </div>
+  );
+}
