@@ -8,7 +8,6 @@ bottleneck.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -17,6 +16,8 @@ from tensorboard_plugin_plumber.model.ordered import eta
 
 #: A segment's bound is put down to one operator if it takes at least this share of the segment's time.
 OPERATOR_SHARE = 0.8
+#: Bounds this close bind together.
+TIE = 0.02
 #: With as many slots as cores, `threadpool` and `cpu` coincide; it is `cpu` if the functions compute this share.
 CPU_SHARE = 0.9
 
@@ -30,6 +31,10 @@ class Kind(Enum):
     THREADPOOL = "threadpool"
     GIL = "gil"
     CONSUMER = "consumer"
+
+
+#: Kinds that speak of something all operators share.
+RESOURCES = frozenset({Kind.CPU, Kind.THREADPOOL, Kind.GIL})
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,7 @@ def bounds(network: Network, settings: Settings) -> list[Bound]:
     found: list[Bound] = []
     for i, choice in enumerate(settings.choices):
         operator = network.operators[i]
-        asynchronous = choice.prefetch or choice.parallel
+        asynchronous = choice.prefetch or (choice.parallel and not choice.cache)
         if choice.parallel and not choice.cache and not loads.idle[i]:
             if operator.interleave:
                 k = min(choice.parallelism, operator.cycle_length or choice.parallelism)
@@ -145,17 +150,43 @@ def bounds(network: Network, settings: Settings) -> list[Bound]:
     found += [_cpu(network, loads), _pool(network, settings, loads), _gil(network, loads)]
     if network.consumer.step_s:
         found.append(Bound(Kind.CONSUMER, 1.0 / network.consumer.step_s))
-    return sorted(_break_ties(found), key=lambda bound: bound.rate)
+    # Bounds without load say nothing and are left out, but one always stays.
+    loaded = [bound for bound in found if math.isfinite(bound.rate)] or [Bound(Kind.THREAD, math.inf)]
+    return sorted(loaded, key=_rank)
+
+
+def calls_seconds(network: Network, settings: Settings) -> list[float]:
+    """Seconds per root element that the calls of each parallel operator carry; 0 where it is not parallel."""
+    loads = _Loads(network, settings)
+    found = []
+    for i, (operator, choice) in enumerate(zip(network.operators, settings.choices, strict=True)):
+        carried = sum(loads.workers[i].values()) if operator.interleave else loads.own[i]
+        found.append(carried if choice.parallel and not loads.idle[i] else 0.0)
+    return found
+
+
+def pool_seconds(network: Network, settings: Settings) -> float:
+    """Seconds per root element in the iterator's thread pool."""
+    return sum(_pooled(network, _Loads(network, settings)).values())
+
+
+def _rank(bound: Bound) -> float:
+    """Bounds by rate; a shared resource goes before an operator's own setting that binds together with it.
+
+    Raising the setting could not help then.
+    """
+    return bound.rate * (1.0 - TIE if bound.kind in RESOURCES else 1.0)
 
 
 def data_rate(network: Network, settings: Settings) -> float:
     """The smallest bound of the data side, the consumer's own left out; steps/s."""
-    return min(bound.rate for bound in bounds(network, settings) if bound.kind is not Kind.CONSUMER)
+    rates = [bound.rate for bound in bounds(network, settings) if bound.kind is not Kind.CONSUMER]
+    return min(rates, default=math.inf)
 
 
 def predicted_rate(network: Network, settings: Settings) -> float:
     """The smallest bound of all, steps/s."""
-    return bounds(network, settings)[0].rate
+    return min(bound.rate for bound in bounds(network, settings))
 
 
 def _ranked(load: dict[int, float], total: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
@@ -228,9 +259,3 @@ def _gil(network: Network, loads: _Loads) -> Bound:
     total = sum(load.values())
     operators, shares = _ranked(load, total or 1.0)
     return Bound(Kind.GIL, _rate(1.0, total), operators, shares)
-
-
-def _break_ties(found: Sequence[Bound]) -> list[Bound]:
-    """Bounds without load say nothing and are left out, but one always stays."""
-    loaded = [bound for bound in found if math.isfinite(bound.rate)]
-    return loaded or [Bound(Kind.THREAD, math.inf)]

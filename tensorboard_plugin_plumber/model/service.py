@@ -14,6 +14,7 @@ Neither uses the observed rate, so that the self-check stays a check.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,9 @@ from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 CROWDED = 0.05
 #: Relative spread between windows that contention alone causes here; it says nothing about single elements.
 COMMON_SPREAD = 0.10
+#: Fewer windows say nothing of variation, and less of it is not worth a claim.
+FEWEST_WINDOWS = 8
+LEAST_VARIATION = 0.5
 #: Python calls hold the GIL against each other only if two of them are in flight.
 CALLS_IN_FLIGHT = 1.8
 #: ... and their threads together use no more than one core, give or take.
@@ -143,13 +147,15 @@ def variation(windows: Windows) -> Array:
     For n independent elements of mean s, Var(p) = n s^2 cv^2. Windows also differ by what all elements of one
     share (a crowded host); that part, up to COMMON_SPREAD, is taken out before anything is claimed.
     """
-    if len(windows) < 8:
-        return np.full(windows.seen.shape[1], np.nan)
     n, p = windows.seen, windows.time_s
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = p.sum(axis=0) / n.sum(axis=0)
-        spread = np.where(n > 0, p / (n * mean), np.nan)
-        relative = np.nanvar(spread, axis=0) if len(windows) else np.nan
-        cv2 = np.nanmean(np.where(n > 0, n, np.nan), axis=0) * (relative - COMMON_SPREAD**2)
-        found: Array = np.sqrt(np.where(cv2 > 0.25, cv2, np.nan))
+    found = np.full(n.shape[1], np.nan)
+    for i in range(n.shape[1]):
+        used = n[:, i] > 0
+        if used.sum() < FEWEST_WINDOWS or p[:, i].sum() <= 0:
+            continue
+        counts = n[used, i]
+        mean = p[used, i].sum() / counts.sum()
+        relative = float(np.var(p[used, i] / (counts * mean), ddof=1))
+        cv2 = counts.mean() * (relative - COMMON_SPREAD**2)
+        found[i] = math.sqrt(cv2) if cv2 > LEAST_VARIATION**2 else np.nan
     return found

@@ -21,11 +21,11 @@ PARALLEL_2 = Choice(parallel=True, parallelism=2)
 PREFETCHED = Choice(prefetch=True, prefetch_size=2)
 
 
-def network(*parts, cores=100.0, pool=100, consumer=Consumer(), observed=None):
+def network(*parts, cores=100.0, pool=100, consumer=None, observed=None):
     """A network of (operator, choice) pairs, the root first."""
     operators = tuple(operator for operator, _ in parts)
     settings = Settings(tuple(choice for _, choice in parts), pool)
-    return Network(operators, settings, Limits(cores, 1e9, 1e9), consumer, observed)
+    return Network(operators, settings, Limits(cores, 1e9, 1e9), consumer or Consumer(), observed)
 
 
 def smallest(found):

@@ -1,0 +1,187 @@
+"""Analyses of recordings with written-down costs: verdict, bottleneck, plan, findings, self-check."""
+
+from __future__ import annotations
+
+import pytest
+
+from tensorboard_plugin_plumber.model.analyse import NotAnswerable, WhatIf, analyse
+from tensorboard_plugin_plumber.schema import analysis_pb2 as a
+from tensorboard_plugin_plumber.schema import measurement_pb2 as m
+from tests.support.recordings import Cost, Run, chain
+
+ALLOWED = m.Legality(allowed=True)
+RANDOM = m.Legality(allowed=False, reason="decode_and_augment draws random numbers", operator="op1")
+
+
+def at(line):
+    return m.SourceLine(path="/project/train.py", line=line)
+
+
+def jpeg_chain(run, *, augment_parallel=ALLOWED, augment=True, **options):
+    """decode and augment in one sequential map, fused with its batch of 32, at 1.1 ms a call."""
+    cache = RANDOM if augment else ALLOWED
+    function = m.UserFunction(name="decode_and_augment", random=augment, stateful=augment)
+    written = [
+        m.Operator(type="Batch", batch_size=32, source=at(60), cache=cache, cardinality=16),
+        m.Operator(
+            type="Map",
+            label="decode_and_augment",
+            source=at(57),
+            cache=cache,
+            parallel=augment_parallel,
+            cardinality=512,
+        ),
+    ]
+    source = m.Operator(type="TFRecord", source=at(53), cache=ALLOWED, cardinality=512)
+    return chain(
+        [
+            Cost("MapAndBatch", 1, 32 * 1.0e-3, 19e6, 1, function=function, written=written, overhead_s=1e-4),
+            Cost("TFRecord", 32, 10e-6, 90e3, written=[source]),
+        ],
+        run,
+        **options,
+    )
+
+
+BOUND = Run(rate=28, gap_s=4e-3, gap_low_s=4e-3, pool_cores=0.95, process_cores=1.1)
+
+
+def codes(found):
+    return {finding.code: finding for finding in found.findings}
+
+
+def test_the_sequential_map_is_named_at_its_line():
+    found = analyse(jpeg_chain(BOUND))
+    assert found.verdict.input_bound
+    assert found.bottleneck.operator == "op1"
+    assert found.bottleneck.constraint == a.CONSTRAINT_OPERATOR
+    assert "train.py:57" in found.verdict.sentence
+    assert found.verdict.cause == a.CAUSE_SOFTWARE
+    assert codes(found)["sequential-map"].severity == a.SEVERITY_HIGH
+
+
+def test_the_joint_cost_of_a_fused_operator_stands_on_the_map():
+    rows = {row.id: row for row in analyse(jpeg_chain(BOUND)).operators}
+    assert rows["op1"].cpu_s == pytest.approx(1.1e-3)
+    assert rows["op1"].visit_ratio == pytest.approx(32)
+    assert rows["op1"].max_rate == pytest.approx(1 / (32 * 1.1e-3))
+    assert rows["op0"].fused_with == "op1"
+    assert rows["op0"].cpu_s == 0
+    assert rows["op0"].visit_ratio == pytest.approx(1)
+
+
+def test_the_plan_raises_the_parallelism_and_stays_within_the_cores():
+    plan = analyse(jpeg_chain(BOUND)).plan
+    changes = {change.kind: change for change in plan.changes}
+    parallel = changes[a.CHANGE_KIND_PARALLELISM]
+    assert (parallel.operator, getattr(parallel, "from").number, parallel.to.number) == ("op1", 1, 2)
+    assert plan.low < plan.predicted_rate < plan.high
+    # 2 cores over the pipeline's and the consumer's core time per step
+    assert plan.predicted_rate <= 2 / (32 * 1.1e-3) * 1.001
+
+
+def test_a_deterministic_part_is_cached_and_a_random_one_never():
+    assert "missing-cache" not in codes(analyse(jpeg_chain(BOUND)))
+    found = analyse(jpeg_chain(BOUND, augment=False))
+    assert codes(found)["missing-cache"].operator in ("op0", "op1")
+    cached = [change for change in found.plan.changes if change.kind == a.CHANGE_KIND_CACHE]
+    assert [change.operator for change in cached] in (["op0"], ["op1"])
+
+
+def test_a_cache_that_does_not_fit_is_not_planned():
+    found = analyse(jpeg_chain(BOUND, augment=False), what_if=WhatIf(memory_bytes=1.1e9))
+    costly = [change for change in found.plan.changes if change.kind == a.CHANGE_KIND_CACHE]
+    assert all(change.operator == "op2" for change in costly)
+    assert found.plan.memory_bytes <= found.limits.memory_free_bytes
+
+
+def test_illegal_parallelism_is_refused_with_its_reason():
+    refused = m.Legality(allowed=False, reason="its draws are seeded, and the order of calls decides them")
+    found = analyse(jpeg_chain(BOUND, augment_parallel=refused))
+    assert all(change.operator != "op1" for change in found.plan.changes)
+    assert "seeded" in codes(found)["sequential-map"].message
+
+
+def test_more_cores_in_a_what_if_reach_more():
+    here, there = (analyse(jpeg_chain(BOUND), what_if=WhatIf(cores=n)).plan.predicted_rate for n in (2, 8))
+    assert there > 1.5 * here
+
+
+def test_training_that_does_not_wait_is_not_input_bound():
+    found = analyse(jpeg_chain(Run(rate=20, gap_s=49.5e-3, pool_cores=0.7)))
+    assert found.verdict.input_bound is False
+    assert found.bottleneck.constraint == a.CONSTRAINT_CONSUMER
+    assert not found.bottleneck.HasField("operator")
+    assert found.verdict.cause == a.CAUSE_CONSUMER
+    assert codes(found)["not-input-bound"].severity == a.SEVERITY_LOW
+
+
+def test_the_self_check_compares_with_the_observed_rate_and_is_not_fitted_to_it():
+    # GIVEN the same costs, observed at the modelled rate and at half of it
+    right = analyse(jpeg_chain(Run(rate=28, gap_s=1e-3, pool_cores=0.95)))
+    wrong = analyse(jpeg_chain(Run(rate=14, gap_s=1e-3, pool_cores=0.5)))
+    assert right.verdict.self_check == pytest.approx(1.01, abs=0.05)
+    assert not right.verdict.tentative
+    assert wrong.verdict.self_check == pytest.approx(2 * right.verdict.self_check, rel=0.02)
+    assert wrong.verdict.tentative
+    assert wrong.verdict.cause == a.CAUSE_UNKNOWN
+    assert wrong.verdict.sentence.startswith("Tentative")
+
+
+def test_too_little_data_is_tentative():
+    found = analyse(jpeg_chain(Run(rate=28, seconds=3, gap_s=1e-3, pool_cores=0.95)))
+    assert found.verdict.tentative
+    assert not found.verdict.HasField("self_check")
+
+
+def test_without_counters_only_the_graph_speaks():
+    recording = jpeg_chain(BOUND, autotune_enabled=False, has_counters=False)
+    found = analyse(recording)
+    assert "autotune-off" in codes(found)
+    assert len(found.operators) == 3
+    assert not found.plan.HasField("predicted_rate")
+    assert found.verdict.tentative
+
+
+def test_an_unknown_pipeline_is_refused_with_what_there_is():
+    with pytest.raises(NotAnswerable, match="it has train"):
+        analyse(jpeg_chain(BOUND), pipeline="validation")
+
+
+def test_a_run_without_steps_is_refused():
+    recording = jpeg_chain(Run(rate=28, seconds=1))
+    with pytest.raises(NotAnswerable, match="fewer than two samples"):
+        analyse(recording)
+
+
+def test_a_cache_behind_randomness_is_reported():
+    recording = jpeg_chain(BOUND)
+    pipeline = recording.graph.pipelines[0]
+    cache = m.Operator(
+        id="op9", type="Cache", label="Cache", cache=RANDOM, running=len(pipeline.running), cardinality=-2
+    )
+    pipeline.running.add(type="MemoryCacheImpl", operators=["op9"])
+    pipeline.operators.insert(0, cache)
+    pipeline.operators[1].parent = pipeline.operators[1].flows_to = "op9"
+    for record in recording.samples:
+        part = record.pipelines[0]
+        part.operators.add(elements=part.steps, elements_seen=part.steps)
+    found = codes(analyse(recording))
+    assert found["cache-after-random"].severity == a.SEVERITY_HIGH
+    assert "decode_and_augment" in found["cache-after-random"].message
+    assert "missing-cache" not in found
+
+
+def test_functions_that_wait_on_the_pool_are_pool_limited():
+    fetch = m.UserFunction(name="fetch", may_wait=True, python=True)
+    written = [m.Operator(type="ParallelMap", label="fetch", source=at(12), parallel=ALLOWED, cardinality=-1)]
+    costs = [
+        Cost("Prefetch", 1, 0, written=[m.Operator(type="Prefetch", injected=True, cardinality=-1)]),
+        Cost("ParallelMapV2", 1, 20e-3, parallelism=2, tunable=True, function=fetch, written=written),
+        Cost("Range", 1, 1e-6, written=[m.Operator(type="Range", cardinality=-1)]),
+    ]
+    found = analyse(chain(costs, Run(rate=99, gap_s=1e-3, pool_cores=0.05, process_cores=0.2)))
+    assert found.bottleneck.constraint == a.CONSTRAINT_THREADPOOL
+    assert codes(found)["pool-limited"].gain > 1
+    pool = [change for change in found.plan.changes if change.kind == a.CHANGE_KIND_THREADPOOL]
+    assert pool[0].to.number > 2
