@@ -214,12 +214,13 @@ def report(
     what_if = WhatIf(cores=cores, memory_bytes=memory, consumer_rate=consumer_rate)
     if every_run and (run or host or pipeline):
         raise InputError("--all takes every run: leave out --run, --host and --pipeline, or --all.")
+    answer = _take_over_stdout()  # solvers print too
     with _progress(f"Reading {logdir} …"):
         recordings = reader.read(logdir)
     if every_run:
         with _progress(f"Analysing {len(recordings)} recordings …"):
             entries = [_fleet_entry(of_run, what_if) for of_run in _by_run(recordings)]
-        _print_fleet(entries, as_json)
+        _print_fleet(entries, as_json, answer)
         return DONE
     recording = catalog.choose(recordings, run=run, host=host)
     chosen = catalog.choose_pipeline(recording, pipeline)
@@ -227,7 +228,7 @@ def report(
         click.echo(f"plumber: {' '.join(recording.notes)}", err=True)
     with _progress("Analysing …"):
         found = _analyse(recording, chosen.id, what_if)
-    _print_report(found, as_json, sys.stdout)
+    _print_report(found, as_json, answer)
     return DONE
 
 
@@ -401,14 +402,16 @@ def _print_report(report: Report, as_json: bool, answer: TextIO) -> None:
     answer.flush()
 
 
-def _print_fleet(entries: Sequence[FleetEntry], as_json: bool) -> None:
+def _print_fleet(entries: Sequence[FleetEntry], as_json: bool, answer: TextIO) -> None:
     from tensorboard_plugin_plumber.report import fleet_text, fleet_to_dict
 
     if as_json:
-        print(json.dumps(fleet_to_dict(entries), allow_nan=False, ensure_ascii=False, indent=1))
-        return
-    width, color = _terminal(sys.stdout)
-    sys.stdout.write(fleet_text(entries, width=width, color=color))
+        text = json.dumps(fleet_to_dict(entries), allow_nan=False, ensure_ascii=False, indent=1) + "\n"
+    else:
+        width, color = _terminal(answer)
+        text = fleet_text(entries, width=width, color=color)
+    answer.write(text)
+    answer.flush()
 
 
 def _terminal(answer: TextIO) -> tuple[int, bool]:

@@ -119,7 +119,7 @@ def _print_report(console: Console, analysis: a.Analysis) -> None:
     _paragraph(console, verdict.sentence, "bold")
     if verdict.caveat:
         _paragraph(console, verdict.caveat, "yellow")
-    if analysis.bottleneck.sentence:
+    if analysis.bottleneck.sentence not in verdict.sentence:
         _paragraph(console, analysis.bottleneck.sentence)
     _paragraph(console, " · ".join(_facts(analysis)), "dim")
     _section(console, "Pipeline, from source to consumer", _operator_table(analysis))
@@ -230,7 +230,9 @@ def _plan_table(analysis: a.Analysis) -> Table:
     for change in analysis.plan.changes:
         what: list[RenderableType] = [_text(_setting_name(change, names.get(change.operator, "")))]
         what += [
-            _text(f"  {line}", style) for line, style in ((change.code, "cyan"), (change.why, "dim")) if line
+            _indented(_text(line, style))
+            for line, style in ((change.code, "cyan"), (change.why, "dim"))
+            if line
         ]
         # `from` is a keyword: the field can only be had by name.
         table.add_row(Group(*what), _setting(getattr(change, "from")), _setting(change.to))
@@ -262,7 +264,7 @@ def _plan_lines(analysis: a.Analysis) -> Iterator[str]:
         yield plan.sentence
     elif not plan.changes:
         yield "No changes: nothing that Plumber can set would make it faster."
-    if plan.changes and plan.HasField("predicted_rate"):
+    elif plan.HasField("predicted_rate"):
         predicted = f"Predicted: {_rate(plan.predicted_rate)}"
         if plan.HasField("low") and plan.HasField("high"):
             predicted += f" ({_number(plan.low)} to {_number(plan.high)})"
@@ -277,7 +279,11 @@ def _finding_table(analysis: a.Analysis) -> Table:
     table = _table("", "", header=False)
     for finding in analysis.findings:
         severity = _enum(a.Severity.Name(finding.severity))
-        gain = f" ({finding.gain:+.0%})" if finding.HasField("gain") and math.isfinite(finding.gain) else ""
+        gain = (
+            f" ({100 * finding.gain:+.0f} %)"
+            if finding.HasField("gain") and math.isfinite(finding.gain)
+            else ""
+        )
         fix = f"\nFix: {finding.fix}" if finding.fix else ""
         table.add_row(
             _text(severity, _SEVERITY_STYLES.get(finding.severity, "")),
@@ -410,7 +416,7 @@ def _text(content: str, style: str = "") -> Text:
 
 def _bar(share: float, style: str) -> Text:
     filled = min(_BAR_WIDTH, max(0, round(share * _BAR_WIDTH)))
-    return _text(f"{'█' * filled}{'░' * (_BAR_WIDTH - filled)} {share:4.0%}", style)
+    return _text(f"{'█' * filled}{'░' * (_BAR_WIDTH - filled)} {_percent(share):>5}", style)
 
 
 def _clean(content: str) -> str:
@@ -444,7 +450,7 @@ def _rate(value: float) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{share:.0%}" if share >= 0.01 or share == 0 else "<1%"
+    return f"{100 * share:.0f} %" if share >= 0.005 or share == 0 else "<1 %"
 
 
 def _size(count: float) -> str:

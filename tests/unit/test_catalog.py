@@ -71,7 +71,7 @@ def test_what_is_not_there_is_said_with_what_is() -> None:
     with pytest.raises(NotFound, match=r"No run has a host 'x': there are 'a-0', 'c-0'\."):
         catalog.choose(recordings, host="x")
     with pytest.raises(
-        NotFound, match=r"There is no pipeline 'x' in run 'one': there are 'train' \(id 'train-0123abcd'\)"
+        NotFound, match=r"no pipeline 'x' in run 'one': there are 'train' \(id 'train-0123abcd'\)"
     ):
         catalog.choose_pipeline(recordings[0], "x")
 

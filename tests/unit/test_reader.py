@@ -143,9 +143,9 @@ def test_nothing_to_analyse_is_one_sentence(tmp_path: Path, make: str) -> None:
         "file": ("not-found", "is a file, not a directory: give the log directory that"),
         "empty": (
             "empty",
-            "holds no event files: to record an input pipeline, train with PlumberCallback(log_dir)",
+            "holds no event files: to record a pipeline, train with PlumberCallback(log_dir)",
         ),
-        "other": ("empty", "holds events of other plugins only: to record an input pipeline, train with"),
+        "other": ("empty", "holds events of other plugins only: to record a pipeline, train with"),
         "no samples": ("empty", "no pipeline with two samples; let it run for some seconds"),
         "broken": ("damaged", "are damaged beyond use: no whole graph and two samples are left"),
         "newer": ("damaged", "this Plumber knows up to"),

@@ -60,7 +60,7 @@ def test_whole_file(tmp_path: Path) -> None:
 
 
 @given(st.integers(min_value=0, max_value=60))
-def test_a_file_cut_anywhere_gives_the_records_before_the_cut(
+def test_a_cut_file_gives_the_records_before_the_cut(
     tmp_path_factory: pytest.TempPathFactory, cut: int
 ) -> None:
     parts = [record(b"one"), record(b"two two"), record(b"3")]
