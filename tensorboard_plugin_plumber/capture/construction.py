@@ -54,6 +54,10 @@ class FunctionRecord:
     name: str
     # None where the callable has no Python code (a bound C function, a Keras layer's __call__ has).
     code: types.CodeType | None
+    # Path, line and scope of its definition in the user's own file; None if it is not the user's.
+    place: tuple[str, int, str] | None = None
+    # Names that the code takes from its module and that are modules, functions or classes there.
+    fixed: frozenset[str] = frozenset()
     # Operator name in the traced graph -> the dataset that the body built there.
     datasets: dict[str, Construction] = field(default_factory=dict, repr=False)
 
@@ -154,8 +158,9 @@ def functions_of(dataset: Any) -> dict[str, FunctionRecord]:
         graph = getattr(function, "graph", None)
         datasets = _traced.get(graph, {}) if graph is not None else {}
         python_function = _given_generator(getattr(value, "_func", None))
-        found[name] = FunctionRecord(places.function_name(python_function),
-                                     places.code_of(python_function), datasets)
+        code = places.code_of(python_function)
+        found[name] = FunctionRecord(places.function_name(python_function), code, places.definition_of(code),
+                                     places.fixed_names(python_function, code), datasets)
     return found
 
 

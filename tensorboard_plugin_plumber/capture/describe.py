@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tensorboard_plugin_plumber.capture import graphs, legality, places, running, settings, shrink
@@ -25,8 +25,6 @@ class Description:
     # By index of pipeline.running: indices of its inputs, and of the roots of its function's bodies.
     inputs: tuple[tuple[int, ...], ...]
     bodies: tuple[tuple[int, ...], ...]
-    # Model node id -> index, as `align` has found them so far.
-    known: dict[int, int] = field(default_factory=dict, compare=False, repr=False)
 
 
 def describe(dataset: Any, *, role: str) -> Description:
@@ -122,7 +120,7 @@ def _fill_operators(pipeline: m.Pipeline, operators: list[Written], matched: lis
         parallel = legality.parallel(operator, library)
         if parallel is not None:
             _fill_verdict(out.parallel, parallel)
-        given = next((names[tag] for tag in operator.head.tags if names.get(tag)), "")
+        given = next((names[tag] for tag in operator.head.tags if tag in names), "")
         function = out.function.name if out.HasField("function") else ""
         out.label = given or (function if function and function != "<lambda>" else operator.type)
 
@@ -144,13 +142,11 @@ def _fill_function(out: m.Operator, operator: Written, found: Facts) -> None:
     function = out.function
     if record is not None:
         function.name = record.name
-        if record.code is not None and places.is_user_file(record.code.co_filename):
-            function.source.path = record.code.co_filename
-            function.source.line = record.code.co_firstlineno
-            function.source.scope = record.code.co_name
+        if record.place is not None:
+            function.source.path, function.source.line, function.source.scope = record.place
     python = list(found.python)
     if operator.type == "Generator" and record is not None:
-        python.append(python_facts(record.name, record.code))
+        python.append(python_facts(record.name, record.code, record.fixed))
     function.python = bool(python)
     function.random = bool(found.random) or any(one.random for one in python)
     function.seeded = found.all_seeded

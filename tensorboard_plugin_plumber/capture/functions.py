@@ -173,15 +173,21 @@ def _python_facts(node: Any) -> PythonFacts:
     function = getattr(function, "_func", function)
     if function is None:
         return PythonFacts("a Python function", None)
-    return python_facts(places.function_name(function), places.code_of(function))
+    code = places.code_of(function)
+    return python_facts(places.function_name(function), code, places.fixed_names(function, code))
 
 
-def python_facts(name: str, code: types.CodeType | None) -> PythonFacts:
-    """Facts of a Python function by its bytecode; TensorFlow's own functions are taken as clean."""
+def python_facts(name: str, code: types.CodeType | None, fixed: frozenset[str] = frozenset()) -> PythonFacts:
+    """Facts of a Python function by its bytecode; TensorFlow's own functions are taken as clean.
+
+    Args:
+      fixed: names of modules, functions and classes: `np.sort` mutates nothing of the user's.
+    """
     if code is None or not places.is_user_file(code.co_filename):
         return PythonFacts(name, code)
     writes, random = _scan(code)
-    return PythonFacts(name, code, writes, random)
+    seen = tuple(one for one in writes if not any(one.startswith(f"{module} by .") for module in fixed))
+    return PythonFacts(name, code, seen, random)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -19,6 +19,8 @@ from tensorflow.core.framework import dataset_metadata_pb2, graph_pb2
 from tensorflow.python.framework import op_def_registry, tensor_util
 
 _TAG = re.compile(r"#(\d+)")
+# What TensorFlow names an operator that the user gave no name.
+_AUTOMATIC_NAME = re.compile(r"\w+:\d+$")
 _IGNORE_EXTERNAL_STATE = 1  # tf.data.experimental.ExternalStatePolicy.IGNORE
 _MAX_DEPTH = 64
 _LARGE_CONSTANT = 4096
@@ -133,9 +135,9 @@ def finalise(written: Any, dataset: Any) -> Graphs:
         for node in nodes:
             if is_dataset_op(node.op) and "metadata" in node.attr:
                 name = f"#{count}".encode()
-                given = dataset_metadata_pb2.Metadata.FromString(node.attr["metadata"].s).name
-                if given:
-                    names[count] = given.decode(errors="replace")
+                given = dataset_metadata_pb2.Metadata.FromString(node.attr["metadata"].s).name.decode(errors="replace")
+                if given and not _AUTOMATIC_NAME.match(given):
+                    names[count] = given
                 node.attr["metadata"].s = dataset_metadata_pb2.Metadata(name=name).SerializeToString()
                 count += 1
     variant = gen_experimental_dataset_ops.dataset_from_graph(tagged.SerializeToString())

@@ -170,7 +170,7 @@ def _generator_functions(operator: Written) -> list[PythonFacts]:
     """The user's generators among an operator's functions."""
     if operator.type != "Generator":
         return []
-    return [python_facts(one.name, one.code) for one in operator.functions.values()]
+    return [python_facts(one.name, one.code, one.fixed) for one in operator.functions.values()]
 
 
 def _node_facts(nodes: list[Node], library: dict[str, Any]) -> Facts:

@@ -12,6 +12,7 @@ import dis
 import functools
 import linecache
 import os
+import re
 import sys
 import threading
 import types
@@ -136,8 +137,37 @@ def unwrap(function: Any) -> Any:
 
 def function_name(function: Any) -> str:
     """What the user calls the function: "decode", "<lambda>", or the class of a callable object."""
-    name = getattr(unwrap(function), "__name__", None)
+    function = unwrap(function)
+    name = getattr(function, "__name__", None)
+    if isinstance(function, type):
+        name = re.sub(r"V\d+$", "", function.__name__)  # tf.data.TFRecordDataset is TFRecordDatasetV2
     return name if isinstance(name, str) else type(function).__name__
+
+
+def definition_of(code: types.CodeType | None) -> tuple[str, int, str] | None:
+    """Path, line and name of a function's definition in the user's own file; None if it is not the user's.
+
+    While autograph traces, code that it generated is traced back.
+    """
+    if code is None:
+        return None
+    kind = _kind(code.co_filename)
+    if kind == _USER:
+        return code.co_filename, code.co_firstlineno, code.co_name
+    if kind == _GENERATED:
+        origin = _origin(code.co_filename, code.co_firstlineno)
+        if origin is not None and _kind(origin[0]) == _USER:
+            return origin[0], origin[1], code.co_name
+    return None
+
+
+def fixed_names(function: Any, code: types.CodeType | None) -> frozenset[str]:
+    """Names in a function's code that stand for modules, functions or classes of its module."""
+    scope = getattr(unwrap(function), "__globals__", None)
+    if code is None or not isinstance(scope, dict):
+        return frozenset()
+    fixed = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type)
+    return frozenset(name for name in code.co_names if isinstance(scope.get(name), fixed))
 
 
 def _kind(path: str) -> int:

@@ -1,0 +1,149 @@
+"""Which node of an iterator's live model is which running operator.
+
+The model's tree follows the running graph, but not wholly: children of interleave and flat map
+come and go and stand several times, at the end of a sequence operators drop their input, some
+operators are two nodes (a cache and what fills it). Both trees are walked together; names decide.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tensorboard_plugin_plumber.capture.describe import Description
+
+# Names that one operator goes by, depending on its arguments or its state.
+_ALIASES = {
+    "FiniteRepeat": "Repeat", "ForeverRepeat": "Repeat", "EmptyRepeat": "Repeat",
+    "FiniteTake": "Take", "EmptyTake": "Take",
+    "FiniteSkip": "Skip", "EmptySkip": "Skip",
+    "MemoryCache": "Cache", "FileCache": "Cache", "Tensor": "FromTensor",
+}
+# Second nodes of an operator: they stand directly below its first and count the same elements.
+_SECOND = re.compile(r"^(MemoryCacheImpl|MemoryCacheReader|MemoryCacheWriter|FileCacheImpl|FileCacheReader"
+                     r"|FileCacheWriter|MemoryReader|MemoryWriter|FileReader|FileWriter|Snapshot\w+|ParallelFilterImpl"
+                     r"|PassthroughWriter)$")
+_LOOK_AHEAD = 3
+
+
+def align(description: Description, model_proto: Any) -> dict[int, int]:
+    """Model node id -> index into `description.pipeline.running`.
+
+    Args:
+      model_proto: a `tensorflow.data.model.ModelProto`, as `get_model_proto` gives it.
+
+    Returns:
+      Many nodes may map to one index (instances of an interleave's body; a cache and its
+      implementation, directly below each other); nodes that belong to nothing are absent.
+    """
+    running = description.pipeline.running
+    found: dict[int, int] = {}
+    if not running:
+        return found
+    aligner = _Aligner(description, model_proto.nodes)
+    start = aligner.root(model_proto.output)
+    if start is not None:
+        aligner.match(start, 0, found)
+    return found
+
+
+class _Aligner:
+    """One walk over one model."""
+
+    def __init__(self, description: Description, nodes: Any) -> None:
+        self._names = [_normal(one.type) for one in description.pipeline.running]
+        self._inputs = description.inputs
+        self._bodies = description.bodies
+        self._nodes = nodes
+
+    def root(self, output: int) -> int | None:
+        """The node of the pipeline's own root: below the model's "Root" and what only passes on."""
+        node = output
+        for _ in range(4):
+            if node not in self._nodes:
+                return None
+            if self._fits(node, 0):
+                return int(node)
+            below = self._nodes[node].inputs
+            if len(below) != 1:
+                return None
+            node = below[0]
+        return None
+
+    def match(self, node: int, index: int, found: dict[int, int]) -> None:
+        """Maps a node and all below it."""
+        found[node] = index
+        children = self._children(node)
+        while len(children) == 1 and _is_second(self._nodes[children[0]].name):
+            found[children[0]] = index
+            children = self._children(children[0])
+        if not self._bodies[index]:
+            self._match_in_order(children, self._inputs[index], found)
+            return
+        inputs = self._inputs[index]
+        rest = children
+        if children and inputs and self._is_input(children[0], inputs[0], self._bodies[index]):
+            taken = children[: len(inputs)]
+            self._match_in_order(taken, inputs, found)
+            rest = children[len(inputs):]
+        for child in rest:
+            best = max(self._bodies[index], key=lambda body: self._score(child, body, _LOOK_AHEAD))
+            if self._fits(child, best):
+                self.match(child, best, found)
+
+    def _match_in_order(self, children: list[int], indices: tuple[int, ...], found: dict[int, int]) -> None:
+        """Inputs keep their order; some may be gone."""
+        at = 0
+        for position, child in enumerate(children):
+            # As many of the rest as there are children left must stay for them.
+            last = len(indices) - (len(children) - position - 1)
+            choice = None
+            best = 0
+            for candidate in range(at, max(last, at)):
+                score = self._score(child, indices[candidate], _LOOK_AHEAD)
+                if score > best:
+                    choice, best = candidate, score
+            if choice is not None:
+                self.match(child, indices[choice], found)
+                at = choice + 1
+
+    def _children(self, node: int) -> list[int]:
+        nodes = self._nodes
+        return [child for child in nodes[node].inputs if child in nodes]
+
+    def _is_input(self, child: int, index: int, bodies: tuple[int, ...]) -> bool:
+        """Whether an interleave's first child is its input, not an instance of its body."""
+        as_input = self._score(child, index, _LOOK_AHEAD)
+        as_body = max(self._score(child, body, _LOOK_AHEAD) for body in bodies)
+        # Alike: the input is made before any body, and lives as long as there is something to open.
+        return as_input > 0 and as_input >= as_body
+
+    def _fits(self, node: int, index: int) -> bool:
+        return _normal(self._nodes[node].name) == self._names[index]
+
+    def _score(self, node: int, index: int, depth: int) -> int:
+        """How many operators agree, from the two down; 0 if the two themselves do not."""
+        if not self._fits(node, index):
+            return 0
+        score = 1
+        if depth > 1:
+            inputs = self._inputs[index]
+            children = self._children(node)
+            if len(children) == 1 and _is_second(self._nodes[children[0]].name):
+                children = self._children(children[0])
+            for child, below in zip(children, inputs):
+                score += self._score(child, below, depth - 1)
+        return score
+
+
+def _is_second(name: str) -> bool:
+    return _SECOND.match(name) is not None
+
+
+@functools.lru_cache(maxsize=1024)
+def _normal(name: str) -> str:
+    """A name without version and variants: "FiniteRepeat" -> "Repeat", "BatchV2" -> "Batch"."""
+    short = re.sub(r"V\d+$", "", name)
+    return _ALIASES.get(short, short)
