@@ -1,0 +1,35 @@
+"""Fixtures that several rooms' tests share."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A real, short training that was recorded (tests/support/fit.py).
+
+    Attributes:
+      logdir: what to give to TensorBoard and `plumber report`.
+      run: the run's name in it.
+    """
+
+    logdir: Path
+    run: str
+
+
+@pytest.fixture(scope="session")
+def recorded_run(tmp_path_factory: pytest.TempPathFactory) -> RecordedRun:
+    """A real training, run once per test session; do not write into its directory."""
+    logdir = tmp_path_factory.mktemp("recorded")
+    subprocess.run(
+        [sys.executable, "-m", "tests.support.fit", str(logdir / "fit")], cwd=ROOT, check=True, timeout=180
+    )
+    return RecordedRun(logdir, "fit")
