@@ -11,6 +11,8 @@ PYTHON ?= $(shell for python in python3 python3.11 python3.12 python3.13 python3
 	then echo $$python; exit; fi; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
+# setuptools warns at each editable install of what such an install is.
+INSTALL := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet
 ARGS ?=
 
 # What the build makes something of: a change here makes the editable install anew.
@@ -75,12 +77,12 @@ chromium:
 $(VENV)/bin/python:
 	@[ -n "$(PYTHON)" ] || { echo "No Python 3.10 to 3.13 found: install one, or name it: make PYTHON=…" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(INSTALL) --upgrade pip
 
 $(VENV)/.installed: $(BUILT_FROM) | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable .
+	$(INSTALL) --editable .
 	@touch $@
 
 $(VENV)/.installed-dev: $(BUILT_FROM) | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(INSTALL) --editable '.[dev]'
 	@touch $@ $(VENV)/.installed
