@@ -10,16 +10,16 @@ export function Details({ analysis, row, onInspect }: { analysis: Analysis; row:
   const unmeasured = fused === null ? "Nothing was counted for it" : `Counted together with ${operatorName(fused)}`;
   const ofStep = row.visit_ratio === null || row.cpu_s === null ? null : row.visit_ratio * (row.cpu_s + (row.wait_s ?? 0));
   const fields: [string, string, string?][] = [
-    ["Alone it would allow", stepsPerSecond(row.max_rate), fused === null ? "No limit: it costs next to nothing" : unmeasured],
-    ["Capacity in use", percent(row.utilisation), unmeasured],
-    ["Cores in use", cores(row.cores_used), unmeasured],
+    ["Max rate", stepsPerSecond(row.max_rate), fused === null ? "No limit: it costs next to nothing" : unmeasured],
+    ["Capacity used", percent(row.utilisation), unmeasured],
+    ["Cores used", cores(row.cores_used), unmeasured],
     ["Parallel calls", row.parallelism === null ? NONE : `${exact(row.parallelism)}${row.autotuned ? " (AUTOTUNE)" : ""}`, "It makes one element at a time"],
-    ["Elements per step", exact(row.visit_ratio), unmeasured],
-    ["Time per element", plusMinus(row), unmeasured],
-    ["Time per step", duration(ofStep), unmeasured],
-    ["Size of an element", bytes(row.bytes_per_element), "Not known"],
+    ["Elements/step", exact(row.visit_ratio), unmeasured],
+    ["Time/element", plusMinus(row), unmeasured],
+    ["Time/step", duration(ofStep), unmeasured],
+    ["Element size", bytes(row.bytes_per_element), "Not known"],
     ["Leaves it", bytesPerSecond(row.bytes_per_s), "Not known"],
-    ["Held in its buffer", bytes(row.buffered_bytes), "It has no buffer"],
+    ["Buffered", bytes(row.buffered_bytes), "It has no buffer"],
     ["Elements made", count(row.elements), unmeasured],
   ];
   return (
@@ -33,7 +33,6 @@ export function Details({ analysis, row, onInspect }: { analysis: Analysis; row:
           {row.injected && <Chip>added by TensorFlow</Chip>}
           {row.random && <Chip tone="violet">random</Chip>}
           {row.python && <Chip tone="warn">Python</Chip>}
-          <span class="grow" />
           <button type="button" class="close" aria-label="Close details" onClick={() => onInspect(null)}>
             ×
           </button>

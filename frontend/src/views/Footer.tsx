@@ -9,20 +9,25 @@ import { Chart } from "./Chart";
 export function Footer({ analysis, onInspect }: { analysis: Analysis; onInspect: (id: string) => void }): JSX.Element {
   const { verdict, history } = analysis;
   const samples = (pick: (point: HistoryPoint) => number | null): Sample[] => history.map((point) => ({ time: point.time_s, value: pick(point) }));
+  const rates = samples((point) => point.rate);
   const waits = samples((point) => point.wait_s);
   const predicted = analysis.plan?.changes.length ? analysis.plan.predicted_rate : null;
   return (
     <div class="footer">
       <Bounds analysis={analysis} onInspect={onInspect} />
       <Section id="throughput" title={<Title name="Throughput" value={stepsPerSecond(verdict?.observed_rate)} />}>
-        <Chart
-          label="Throughput"
-          samples={samples((point) => point.rate)}
-          format={stepsPerSecond}
-          tone="compute"
-          height={92}
-          reference={predicted == null ? undefined : { value: predicted, label: `plan: ${rate(predicted)}` }}
-        />
+        {rates.some(({ value }) => value !== null) ? (
+          <Chart
+            label="Throughput"
+            samples={rates}
+            format={stepsPerSecond}
+            tone="compute"
+            height={92}
+            reference={predicted == null ? undefined : { value: predicted, label: `plan: ${rate(predicted)}` }}
+          />
+        ) : (
+          <p class="nothing">No steps were counted yet.</p>
+        )}
       </Section>
       <Section id="waiting" title={<Title name="Waiting per step" value={waitingNow(analysis)} />}>
         {waits.some(({ value }) => value !== null) ? (
@@ -40,7 +45,6 @@ export function Footer({ analysis, onInspect }: { analysis: Analysis; onInspect:
               samples={samples((point) => point.process_cores)}
               format={cores}
               text={`${lastOf(history, (point) => point.process_cores, cores)}${analysis.limits ? ` of ${Math.round(analysis.limits.cores * 10) / 10}` : ""}`}
-              reference={analysis.limits?.cores}
             />
             <HostRow name="Memory" tone="violet" samples={samples((point) => point.rss_bytes)} format={bytes} text={lastOf(history, (point) => point.rss_bytes, bytes)} />
             <HostRow
@@ -83,7 +87,6 @@ function HostRow(props: {
   samples: readonly Sample[];
   format: (value: number | null) => string;
   text: string;
-  reference?: number | undefined;
 }): JSX.Element {
   return (
     <tr>

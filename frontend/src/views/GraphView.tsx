@@ -164,8 +164,8 @@ function Legend(): JSX.Element {
 
 function scrollTo(view: HTMLElement | null, operator: string | null): void {
   if (view === null || operator === null) return;
-  const card = view.querySelector<HTMLElement>(`[data-operator="${CSS.escape(operator)}"]`);
-  if (card === null) return;
+  const card = [...view.querySelectorAll<HTMLElement>("[data-operator]")].find((element) => element.dataset.operator === operator);
+  if (card === undefined) return;
   const outer = view.getBoundingClientRect();
   const inner = card.getBoundingClientRect();
   if (inner.bottom > outer.bottom) view.scrollTop += inner.bottom - outer.bottom + 24;

@@ -34,10 +34,12 @@ export function VerdictView({ analysis, onInspect }: { analysis: Analysis; onIns
         {verdict.caveat !== "" && <p class="caveat">{verdict.caveat}</p>}
       </div>
       <dl class="headline">
-        <div>
-          <dt>now</dt>
-          <dd>{stepsPerSecond(verdict.observed_rate)}</dd>
-        </div>
+        {verdict.observed_rate !== null && (
+          <div>
+            <dt>now</dt>
+            <dd>{stepsPerSecond(verdict.observed_rate)}</dd>
+          </div>
+        )}
         {plan !== null && plan.changes.length > 0 && plan.predicted_rate !== null && (
           <div class="predicted">
             <dt>predicted</dt>

@@ -1,0 +1,205 @@
+import { cleanup, fireEvent, render, screen, within } from "@testing-library/preact";
+import { afterEach, describe, expect, it } from "vitest";
+import { analysis, row } from "../fixtures/build";
+import { chain, interleave, noCounters, zip } from "../fixtures/analyses";
+import { runs } from "../fixtures/runs";
+import { ApiError, type Api } from "../lib/api";
+import type { Analysis, ErrorReply, RunList } from "../lib/schema";
+import { NOTHING_SELECTED } from "../lib/selection";
+import { Store } from "../lib/store";
+import { App } from "./App";
+
+afterEach(cleanup);
+
+/** The tab over a server that answers with these. */
+async function tab(answer: Analysis | ErrorReply | null, list: RunList = runs): Promise<Store> {
+  const api: Api = {
+    runs: async () => list,
+    analysis: async () => {
+      if (answer === null) return new Promise<never>(() => undefined);
+      if ("kind" in answer) throw new ApiError(answer);
+      return answer;
+    },
+  };
+  const store = new Store(api, NOTHING_SELECTED);
+  render(<App store={store} />);
+  if (answer === null) void store.refresh();
+  else await store.refresh();
+  await screen.findByRole("main");
+  await new Promise((resolve) => setTimeout(resolve));
+  return store;
+}
+
+const card = (id: string) => document.querySelector<HTMLElement>(`[data-operator="${id}"]`)!;
+const section = (id: string) => document.querySelector<HTMLElement>(`[data-section="${id}"]`);
+const state = () => document.querySelector<HTMLElement>("[data-state]")?.dataset.state;
+
+describe("a diagnosed pipeline", () => {
+  it("leads with the verdict in its colour, and divides the step", async () => {
+    await tab(chain);
+    const verdict = screen.getByRole("region", { name: "Verdict" });
+    expect(verdict.className).toContain("bad");
+    expect(within(verdict).getByRole("heading").textContent).toContain("64% of every step waits");
+    expect(within(verdict).getByRole("img", { name: "step 41.2 ms = 14.9 ms compute + 26.3 ms waiting" })).toBeTruthy();
+    expect(verdict.textContent).toContain("67.1 steps/s");
+  });
+
+  it("marks the binding operator in words, and no other", async () => {
+    await tab(chain);
+    expect([...document.querySelectorAll("[data-binds=true]")].map((element) => element.getAttribute("data-operator"))).toEqual(["op1"]);
+    const text = card("op1").textContent;
+    for (const part of ["Map", "binds", "decode_and_augment", "train.py:57", "98%", "max 24.8/s", "0.98 cores", "×1", "1 → 12"]) expect(text).toContain(part);
+    expect(card("op1").getAttribute("aria-label")).toBe("Map decode_and_augment (train.py:57), 98% of its capacity in use, at most 24.8 steps per second, binds");
+  });
+
+  it("names the shared resource that binds", async () => {
+    await tab({ ...chain, bottleneck: { ...chain.bottleneck!, constraint: "threadpool" } });
+    expect(card("op1").textContent).toContain("binds: thread pool");
+  });
+
+  it("opens an operator's details, and closes them", async () => {
+    const store = await tab(chain);
+    expect(section("details")).toBeNull();
+    fireEvent.click(card("op1"));
+    await screen.findByRole("button", { name: "Close details" });
+    const details = section("details")!;
+    for (const part of ["/home/ada/train/train.py:57", "train.py:21", "Runs as MapAndBatch", "cannot be cached", "1.26 ms ±2%", "588 KiB"]) expect(details.textContent).toContain(part);
+    expect(store.state.selection.operator).toBe("op1");
+    fireEvent.keyDown(card("op1"), { key: "Escape" });
+    expect(store.state.selection.operator).toBeNull();
+  });
+
+  it("shows the fused truth one click away", async () => {
+    await tab(chain);
+    expect(card("op0").textContent).toContain("cost counted in Map decode_and_augment");
+    fireEvent.click(screen.getByRole("button", { name: "runs as one MapAndBatch" }));
+    await screen.findByText("MapAndBatch");
+    expect(card("op0")).toBeNull();
+    expect(card("injected0").textContent).toContain("by TensorFlow");
+  });
+
+  it("lists the plan: setting, now, suggested, why and code", async () => {
+    await tab(chain);
+    const plan = section("plan")!;
+    const cells = within(plan).getAllByRole("row").map((line) => line.textContent);
+    expect(cells[1]).toMatch(/Map decode_and_augmentparallel calls · train\.py:571.*12/);
+    expect(plan.textContent).toContain("90% interval 60.2 – 67.1");
+    expect(plan.textContent).toContain("Adds 3.31 GiB of memory");
+    expect(within(plan).getAllByRole("button", { name: /^Copy/ })).toHaveLength(3);
+    expect(document.querySelector("[data-suggestion=cache]")?.textContent).toContain("in memory");
+  });
+
+  it("orders findings by severity and gives the gain", async () => {
+    await tab({ ...chain, findings: [...chain.findings].reverse() });
+    const found = [...section("findings")!.querySelectorAll<HTMLElement>("[data-code]")];
+    expect(found.map((entry) => entry.dataset.code)).toEqual(["sequential-map", "missing-cache", "ordered-stragglers"]);
+    expect(found[0]!.textContent).toContain("2.8×");
+  });
+
+  it("says that nothing helps where nothing does", async () => {
+    await tab(interleave);
+    expect(section("plan")!.textContent).toContain("No change of settings would make training faster.");
+    expect(document.querySelector("[data-consumer]")!.textContent).toContain("binds");
+    expect(screen.getByRole("region", { name: "Verdict" }).className).toContain("good");
+  });
+
+  it("stays neutral where the consumer cannot be seen, and says why", async () => {
+    await tab(zip);
+    const verdict = screen.getByRole("region", { name: "Verdict" });
+    expect(verdict.className).toContain("neutral");
+    expect(verdict.textContent).toContain("Give consumer_rate to know");
+    expect(section("waiting")!.textContent).toContain("cannot be seen");
+  });
+
+  it("draws a pipeline without counters, every unknown a dash that explains itself", async () => {
+    await tab(noCounters);
+    expect(card("op1").textContent).toContain("–");
+    expect(within(card("op1")).getByTitle("Nothing was counted for it")).toBeTruthy();
+    expect(screen.getByRole("list", { name: "Notes" }).textContent).toContain("damaged record");
+    expect(document.body.textContent).not.toMatch(/NaN|null|undefined/);
+  });
+
+  it("never takes a name for markup", async () => {
+    const evil = `<img src=x onerror="window.hacked=1">`;
+    await tab(analysis({ operators: [row("op0", evil, null, { label: evil, source: evil, settings: evil, binds: true })], notes: [evil], host: evil }));
+    fireEvent.click(card("op0"));
+    await screen.findByRole("button", { name: "Close details" });
+    expect(document.querySelector("img")).toBeNull();
+    expect(card("op0").textContent).toContain(evil);
+  });
+});
+
+describe("pickers", () => {
+  it("have labels and say which host is slowest", async () => {
+    await tab(chain);
+    expect([...screen.getByLabelText<HTMLSelectElement>("Run").options].map(({ text }) => text)).toEqual(["resnet/fit", "baseline"]);
+    const host = screen.getByLabelText<HTMLSelectElement>("Host");
+    expect([host.value, host.selectedOptions[0]!.text]).toEqual(["worker-b-1", "worker-b-1 (slowest of 2)"]);
+    expect(screen.getByLabelText<HTMLSelectElement>("Pipeline").selectedOptions[0]!.text).toBe("train (1,190 steps)");
+  });
+
+  it("choose", async () => {
+    const store = await tab(chain);
+    fireEvent.change(screen.getByLabelText("Run"), { target: { value: "baseline" } });
+    expect(store.state.selection).toMatchObject({ run: "baseline", host: "worker-a-0", pipeline: "c0ffee" });
+  });
+});
+
+describe("the self-check's chip", () => {
+  const verdict = chain.verdict!;
+  it.each<[string, Partial<typeof verdict>, string]>([
+    ["good", {}, "model reproduces the observed rate: 0.97×"],
+    ["tentative", { tentative: true, self_check: 1.62, caveat: "two windows only" }, "tentative: model at 1.62×"],
+    ["unknown", { self_check: null }, "model not checked"],
+  ])("%s", async (_, more, text) => {
+    await tab({ ...chain, verdict: { ...verdict, ...more } });
+    const chip = screen.getByText(text);
+    expect(chip.title).toContain(more.caveat ?? "");
+  });
+});
+
+describe("what if", () => {
+  it("asks for other limits and takes them back", async () => {
+    const store = await tab(chain);
+    fireEvent.change(screen.getByLabelText(/Memory limit/), { target: { value: "8" } });
+    expect(store.state.whatIf).toEqual({ cores: null, memoryBytes: 8 * 2 ** 30, consumerRate: null });
+    fireEvent.click(await screen.findByRole("button", { name: "As measured" }));
+    expect(store.state.whatIf.memoryBytes).toBeNull();
+  });
+});
+
+describe("without an analysis", () => {
+  const none = (problem: ErrorReply | null): RunList => ({ runs: [], run: null, host: null, pipeline: null, problem });
+
+  it("is loading at first", async () => {
+    await tab(null);
+    expect(state()).toBe("loading");
+  });
+
+  it("says what to do where nothing was recorded", async () => {
+    await tab(chain, none({ kind: "empty", error: "Nothing was recorded in logs." }));
+    expect(state()).toBe("empty");
+    for (const part of ["Nothing was recorded in logs.", "pip install tensorboard-plugin-plumber", 'PlumberCallback("logs/run1")', "plumber.trace", "plumber demo"]) {
+      expect(document.body.textContent).toContain(part);
+    }
+  });
+
+  it("says what is damaged", async () => {
+    await tab(chain, none({ kind: "damaged", error: "events.out is damaged beyond use." }));
+    expect(state()).toBe("damaged");
+    expect(screen.getByRole("alert").textContent).toBe("events.out is damaged beyond use.");
+  });
+
+  it("waits for a second sample, with the pickers at hand", async () => {
+    await tab({ kind: "empty", error: "1 sample so far." });
+    expect(state()).toBe("collecting");
+    expect(document.body.textContent).toContain("needs two samples");
+    expect(screen.getByLabelText("Run")).toBeTruthy();
+  });
+
+  it.each(["not-found", "bad-request", "internal", "damaged"])("shows the server's sentence (%s)", async (kind) => {
+    await tab({ kind, error: "What is wrong, and what to do." });
+    expect(state()).toBe(kind);
+    expect(screen.getByRole("alert").textContent).toContain("What is wrong, and what to do.");
+  });
+});
