@@ -1,0 +1,339 @@
+"""What a session adds up: one `FollowedPipeline` per dataset and role, one `FollowedIterator` per iterator."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tensorboard_plugin_plumber.capture import iterators
+from tensorboard_plugin_plumber.capture.align import align
+from tensorboard_plugin_plumber.capture.consumer import ConsumerMeter, GapReader, Phase, StepJoin, WindowJoin
+from tensorboard_plugin_plumber.capture.counters import Count, IteratorCounters, Now
+from tensorboard_plugin_plumber.capture.describe import Description
+from tensorboard_plugin_plumber.capture.threads import PoolTimes
+from tensorboard_plugin_plumber.schema import measurement_pb2 as m
+
+# A pipeline counts as live for so long after its last element.
+_LIVE_S = 5.0
+
+
+class Handle(Protocol):
+    """Reads the model of one iterator, see `iterators.Handle`."""
+
+    def read(self) -> bytes | None: ...
+    def detach(self) -> None: ...
+
+
+class FollowedPipeline:
+    """One dataset in one role, over all of its iterators.
+
+    Args:
+      index: into `GraphRecord.pipelines`.
+      description: of the dataset; its message goes into the graph record.
+      dataset: weakly, to know it again.
+    """
+
+    def __init__(self, index: int, description: Description, dataset: weakref.ref[Any]) -> None:
+        self.index = index
+        self.description = description
+        self.message = m.Pipeline()
+        self.message.CopyFrom(description.pipeline)
+        self.dataset = dataset
+        self.meter = ConsumerMeter()
+        self.pool = PoolTimes()
+        self.iterators = 0
+        self.live_until_s = 0.0
+        self.has_children = any(op.in_body for op in self.message.running)
+        self._followed: list[FollowedIterator] = []
+        self._ended_steps = 0.0
+        self._ended = [Count() for _ in self.message.running]
+        self._now = [Now() for _ in self.message.running]
+        self._cache_states: dict[int, str] = {}
+        self._cache_fills: dict[int, int] = {}
+        self._written = [0.0] * len(self.message.running)
+
+    def join(self, iterator: FollowedIterator) -> None:
+        """An iterator delivered its first element."""
+        self.iterators += 1
+        self._followed.append(iterator)
+        self.pool.add(iterator.thread_ids)
+
+    def leave(self, iterator: FollowedIterator) -> None:
+        """An iterator is gone: its counts stay."""
+        if iterator not in self._followed:
+            return
+        self._take_now(iterator)
+        self._followed.remove(iterator)
+        self._ended_steps += iterator.steps
+        if iterator.counters is not None:
+            self._ended = [_sum(a, b) for a, b in zip(self._ended, iterator.counters.counts(), strict=True)]
+
+    def sample(self, now_s: float) -> m.PipelineSample:
+        """Everything so far.
+
+        Args:
+          now_s: `perf_counter`.
+        """
+        counts = self._ended
+        for iterator in self._followed:
+            self._take_now(iterator)
+            if iterator.counters is not None:
+                counts = [_sum(a, b) for a, b in zip(counts, iterator.counters.counts(), strict=True)]
+        # What was made up may turn out a little less at a later look: counters never fall.
+        self._written = [max(c.elements, w) for c, w in zip(counts, self._written, strict=True)]
+        meter = self.meter
+        sample = m.PipelineSample(
+            pipeline=self.index,
+            iterators=self.iterators,
+            operators=[
+                _counters(count, elements, now)
+                for count, elements, now in zip(counts, self._written, self._now, strict=True)
+            ],
+            steps=self._ended_steps + sum(iterator.steps for iterator in self._followed),
+            active_s=meter.active_s,
+            joined_steps=meter.joined_steps,
+            gap_s=meter.gap_s,
+            step_s=meter.step_s,
+            waits_over_1ms=meter.waits_over_1ms,
+            waits_seen=meter.waits_seen,
+            synchronised_steps=meter.synchronised_steps,
+            synchronised_s=meter.synchronised_s,
+            cache_states=self._cache_states,
+            live=now_s < self.live_until_s,
+        )
+        low = meter.gap_low_s()
+        if low is not None:
+            sample.gap_low_s = low
+        pool = self.pool.total()
+        if pool is not None:
+            sample.pool_cpu_s = pool.cpu_s
+            sample.pool_run_queue_s = pool.run_queue_s
+        return sample
+
+    def _take_now(self, iterator: FollowedIterator) -> None:
+        if iterator.counters is None:
+            return
+        self._now = list(iterator.counters.now())
+        for index, watch in iterator.counters.caches().items():
+            state = watch.state
+            if iterator.new_fill(index):
+                self._cache_fills[index] = self._cache_fills.get(index, 0) + 1
+            if state == "filling" and self._cache_fills.get(index, 0) > 1:
+                # An earlier iterator filled it, too, and this one begins again.
+                state = "never completes"
+            if state is not None:
+                self._cache_states[index] = state
+
+
+@dataclass
+class Look:
+    """What one look at an iterator found.
+
+    Attributes:
+      used: it has delivered elements in this session.
+      grown: elements since the last look.
+    """
+
+    used: bool
+    grown: int = 0
+
+
+@dataclass(eq=False)
+class FollowedIterator:
+    """One iterator for as long as the user keeps it, and one look longer.
+
+    Attributes:
+      role: of the pipeline it belongs to, from the phase in which it was made.
+      dataset: weakly.
+      thread_ids: native ids of the threads of its pool; empty if unknown.
+      before_session: it may have delivered elements before the session.
+      ended_s: `perf_counter` when it was gone.
+      last_content: its last model, once it is gone.
+      last_dataset: the dataset, from the iterator's death to the last look: it may be all that is left.
+    """
+
+    role: str
+    dataset: weakref.ref[Any]
+    thread_ids: frozenset[int]
+    before_session: bool
+    handle: Handle | None = None
+    gone: bool = False
+    ended_s: float = 0.0
+    last_content: bytes | None = None
+    last_dataset: Any = None
+    pipeline: FollowedPipeline | None = None
+    counters: IteratorCounters | None = None
+    ignored: bool = False
+    without_model: bool = False
+    _made_s: float = field(default_factory=time.perf_counter)
+    _idle_since_s: float = 0.0
+    _model: Any = None
+    _base_model: Any = None
+    _base: int = 0
+    _delivered: int = 0
+    _gaps: GapReader = field(default_factory=GapReader)
+    _phase: Phase | None = None
+    _join: StepJoin | WindowJoin | None = None
+    _mapping: dict[int, int] = field(default_factory=dict)
+    _mapped_ids: frozenset[int] = frozenset()
+    _fills_said: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._idle_since_s = self._made_s
+
+    @property
+    def steps(self) -> int:
+        """Elements delivered in this session."""
+        return self._delivered - self._base
+
+    def new_fill(self, index: int) -> bool:
+        """Whether the cache at `index` began to fill since this was last asked."""
+        assert self.counters is not None
+        if index in self._fills_said or not self.counters.caches()[index].filling_nodes:
+            return False
+        self._fills_said.add(index)
+        return True
+
+    def read(self) -> Look:
+        """Reads the model; nothing is added up yet."""
+        assert self.handle is not None
+        content = self.last_content if self.gone else self._read_alive()
+        if content is None:
+            return Look(used=self.without_model)
+        self._model = model = iterators.parse_model(content)
+        delivered = _root_elements(model)
+        if self.before_session and self._base_model is None:
+            self._base_model, self._base, self._delivered = model, delivered, delivered
+            self._gaps.read(model.gap_times, delivered)
+        if delivered == self._base and not _works(model):
+            # Not asked yet. Later than this, work without an element is the wait for the first.
+            self._idle_since_s = time.perf_counter()
+        return Look(used=delivered > self._base, grown=delivered - self._delivered)
+
+    def attach(self, pipeline: FollowedPipeline) -> None:
+        """The pipeline is known; from now on `add_up` may be called."""
+        self.pipeline = pipeline
+        self.last_dataset = None
+        pipeline.join(self)
+        if self.without_model:
+            return
+        bodies = {root for roots in pipeline.description.bodies for root in roots}
+        self.counters = IteratorCounters(pipeline.message.running, bodies)
+        if self._base_model is not None:
+            self.counters.observe(self._base_model, self._map(self._base_model))
+            self.counters.start_here()
+            self._base_model = None
+
+    def add_up(self, now_s: float, phase: Phase | None) -> None:
+        """Adds what the last `read` found to the pipeline.
+
+        Args:
+          now_s: `perf_counter` at about the time of `read`.
+          phase: the one that the training is in, or just left.
+        """
+        assert self.pipeline is not None
+        if phase is not None and phase.role != self.role:
+            phase = None
+        if self.without_model:
+            self._add_steps(now_s, phase)
+            return
+        model, self._model = self._model, None
+        if model is None or self.counters is None:
+            return
+        self.counters.observe(model, self._map(model))
+        delivered = max(self._delivered, _root_elements(model))
+        gaps = self._gaps.read(model.gap_times, delivered)
+        if delivered > self._delivered:
+            self.pipeline.live_until_s = now_s + _LIVE_S
+            self._enter(phase)
+        if isinstance(self._join, WindowJoin) and self.gone:
+            self._join.finish(self.ended_s, gaps, delivered)
+        elif self._join is not None:
+            self._join.take(now_s, gaps, delivered)
+        self._delivered = delivered
+
+    def _read_alive(self) -> bytes | None:
+        assert self.handle is not None
+        if self.without_model:
+            return None
+        try:
+            return self.handle.read()
+        except iterators.NoModel:
+            self.without_model = True
+            return None
+
+    def _enter(self, phase: Phase | None) -> None:
+        """Sees to it that steps are joined with the phase they happen in."""
+        assert self.pipeline is not None
+        if phase is None:
+            if self._join is None:
+                self._join = WindowJoin(self.pipeline.meter, self._idle_since_s, self._delivered)
+        elif phase is not self._phase:
+            self._phase = phase
+            if phase.requests_per_step == 1:
+                self._join = StepJoin(self.pipeline.meter, phase, self._delivered)
+            else:
+                began = phase.began_s or self._idle_since_s
+                self._join = WindowJoin(self.pipeline.meter, began, self._delivered)
+
+    def _add_steps(self, now_s: float, phase: Phase | None) -> None:
+        """Autotune is off: only Keras's own steps are known."""
+        assert self.pipeline is not None
+        if phase is None or not phase.steps:
+            return
+        if phase is not self._phase:
+            self._phase = phase
+            self._base = self._delivered = 0
+            self._join = StepJoin(self.pipeline.meter, phase, 0)
+        grown = phase.steps * phase.requests_per_step - self._delivered
+        if grown > 0:
+            self.pipeline.live_until_s = now_s + _LIVE_S
+        self._delivered += grown
+        if isinstance(self._join, StepJoin):
+            self._join.advance(now_s)
+
+    def _map(self, model: Any) -> dict[int, int]:
+        """Node ids to running operators; again only when nodes have come or gone."""
+        assert self.pipeline is not None
+        ids = frozenset(model.nodes)
+        if ids != self._mapped_ids:
+            self._mapping = align(self.pipeline.description, model)
+            self._mapped_ids = ids
+        return self._mapping
+
+
+def _root_elements(model: Any) -> int:
+    return int(model.nodes[model.output].num_elements) if model.output in model.nodes else 0
+
+
+def _works(model: Any) -> bool:
+    return any(node.num_elements for node in model.nodes.values())
+
+
+def _sum(a: Count, b: Count) -> Count:
+    return Count(
+        a.elements + b.elements,
+        a.seen + b.seen,
+        a.processing_ns + b.processing_ns,
+        a.bytes_produced + b.bytes_produced,
+    )
+
+
+def _counters(count: Count, elements: float, now: Now) -> m.OperatorCounters:
+    counters = m.OperatorCounters(
+        elements=elements,
+        elements_seen=count.seen,
+        processing_time_ns=count.processing_ns,
+        bytes_produced=count.bytes_produced,
+        buffered_bytes=now.buffered_bytes,
+        buffered_elements=now.buffered_elements,
+        parallelism_tunable=now.parallelism_tunable,
+        buffer_size_tunable=now.buffer_size_tunable,
+    )
+    if now.parallelism is not None:
+        counters.parallelism = now.parallelism
+    if now.buffer_size is not None:
+        counters.buffer_size = now.buffer_size
+    return counters

@@ -1,0 +1,184 @@
+"""Finds the tf.data iterators of the process, and reads their models without keeping them alive.
+
+Importing this module loads TensorFlow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tensorflow.core.framework import model_pb2
+from tensorflow.python.data.ops import iterator_ops
+from tensorflow.python.eager import context
+from tensorflow.python.framework import errors, ops
+from tensorflow.python.ops import gen_experimental_dataset_ops
+
+from tensorboard_plugin_plumber.capture import guard, threads
+
+
+class NoModel(Exception):
+    """The iterator has no model: autotune is off."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """An iterator that was just made, or that was there before the session.
+
+    Attributes:
+      iterator: the `OwnedIterator`; observers must not keep it.
+      dataset: the dataset it iterates over; observers must not keep it.
+      thread_ids: native ids of the threads that came with it; empty if unknown.
+      before_session: it may have delivered elements already.
+    """
+
+    iterator: Any
+    dataset: Any
+    thread_ids: frozenset[int] = frozenset()
+    before_session: bool = False
+
+
+class Observer(Protocol):
+    """Hears of each iterator, in the thread that makes it."""
+
+    def iterator_made(self, made: Made) -> None: ...
+
+
+class _Local(threading.local):
+    # Who alone hears of the iterators that this thread makes; None: everybody.
+    audience: tuple[Observer, ...] | None = None
+
+
+_local = _Local()
+_lock = threading.Lock()
+_observers: tuple[Observer, ...] = ()
+_installed = False
+_serials = itertools.count()
+# Iterators that are alive, for sessions that begin after them.
+_alive: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def install() -> None:
+    """Begins to notice iterators; costs each of them a microsecond while nobody observes."""
+    global _installed
+    with _lock:
+        if _installed:
+            return
+        _installed = True
+        original = iterator_ops.OwnedIterator.__init__
+
+        @functools.wraps(original)
+        def noticed(self: Any, dataset: Any = None, *args: Any, **kwargs: Any) -> None:
+            audience = _observers if _local.audience is None else _local.audience
+            if dataset is None or not context.executing_eagerly():
+                original(self, dataset, *args, **kwargs)
+                return
+            before = threads.thread_ids() if audience else frozenset()
+            original(self, dataset, *args, **kwargs)
+            with guard.protect("follow an iterator"):
+                if _local.audience is None:
+                    _alive[next(_serials)] = self
+                if audience:
+                    made = Made(self, dataset, threads.thread_ids() - before)
+                    for observer in audience:
+                        observer.iterator_made(made)
+
+        iterator_ops.OwnedIterator.__init__ = noticed
+
+
+def add_observer(observer: Observer, *, adopt: bool) -> None:
+    """Tells `observer` of each iterator made from now on.
+
+    Args:
+      adopt: also tell it now of those that are alive already.
+    """
+    global _observers
+    install()
+    with _lock:
+        _observers = (*_observers, observer)
+    if adopt:
+        for iterator in list(_alive.values()):
+            observer.iterator_made(Made(iterator, iterator._dataset, before_session=True))
+
+
+def remove_observer(observer: Observer) -> None:
+    """Ends `add_observer`."""
+    global _observers
+    with _lock:
+        _observers = tuple(other for other in _observers if other is not observer)
+
+
+@contextlib.contextmanager
+def seen_only_by(*audience: Observer) -> Iterator[None]:
+    """Iterators that this thread makes inside are Plumber's own: nobody else hears of them."""
+    before = _local.audience
+    _local.audience = audience
+    try:
+        yield
+    finally:
+        _local.audience = before
+
+
+class Handle:
+    """Reads the model of one iterator for as long as the user keeps it.
+
+    Args:
+      iterator: an `OwnedIterator` made eagerly.
+      at_end: called with the last model, or None if it cannot be read, in whatever thread drops
+        the iterator; must be quick and take no lock.
+    """
+
+    def __init__(self, iterator: Any, at_end: Callable[[bytes | None], None]) -> None:
+        self._reference = weakref.ref(iterator)
+        # The resource, not the iterator: it lives just until the callback has read it.
+        self._finalizer = weakref.finalize(iterator, _read_last, iterator._iterator_resource, at_end)
+        # At interpreter exit the session has written its last sample, and TensorFlow may be gone.
+        self._finalizer.atexit = False
+
+    def read(self) -> bytes | None:
+        """The serialized model; None if the iterator is gone.
+
+        Raises:
+          NoModel: autotune is off.
+        """
+        iterator = self._reference()
+        if iterator is None:
+            return None
+        return read_model(iterator._iterator_resource)
+
+    def detach(self) -> None:
+        """Forgets the iterator; `at_end` will not be called."""
+        self._finalizer.detach()
+
+
+def read_model(resource: Any) -> bytes:
+    """The serialized model of an iterator's resource.
+
+    Raises:
+      NoModel: autotune is off.
+    """
+    try:
+        # Its own mode and device: the caller may be in the middle of tracing a function.
+        with context.eager_mode(), ops.device(None):
+            content: bytes = gen_experimental_dataset_ops.iterator_get_model_proto(resource).numpy()
+            return content
+    except errors.NotFoundError as error:
+        raise NoModel from error
+
+
+def parse_model(content: bytes) -> Any:
+    """A `tensorflow.data.model.ModelProto`."""
+    return model_pb2.ModelProto.FromString(content)
+
+
+def _read_last(resource: Any, at_end: Callable[[bytes | None], None]) -> None:
+    content = None
+    with guard.protect("read the last counters of an iterator"), contextlib.suppress(NoModel):
+        content = read_model(resource)
+    at_end(content)

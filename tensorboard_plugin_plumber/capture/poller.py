@@ -1,0 +1,101 @@
+"""A daemon thread that looks at the iterators, as often as it must and as seldom as it can."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+# Fast at first: children that come and go are seen while everything is new.
+_FIRST_S = 2.0
+_FIRST_PERIOD_S = 0.03
+_FIRST_SHARE = 0.02
+# Where children come and go, or gaps must be joined.
+_CLOSE_PERIOD_S = 0.1
+_FAR_PERIOD_S = 0.25
+# The model holds the last 100 gaps: a look every 50 steps misses none.
+_STEPS_PER_LOOK = 50
+_SHORTEST_PERIOD_S = 0.02
+_LONGEST_PERIOD_S = 5.0
+# Of a core, for the poller itself.
+_SHARE = 0.004
+_SMOOTHING = 0.2
+
+
+class Pace:
+    """Chooses the time between looks."""
+
+    def __init__(self) -> None:
+        self._fast_until_s = 0.0
+        self._children = False
+        self._steps_per_s = 0.0
+        self._cost_s = 0.0
+        self._looked_s: float | None = None
+
+    def begin(self, now_s: float) -> None:
+        """Something new is followed."""
+        self._fast_until_s = now_s + _FIRST_S
+
+    def looked(self, now_s: float, *, steps: int, children: bool, cost_s: float) -> None:
+        """A look was taken.
+
+        Args:
+          now_s: `perf_counter` of the look.
+          steps: root elements since the last look, of the fastest pipeline.
+          children: some operator's children come and go.
+          cost_s: CPU time that the look took.
+        """
+        if self._looked_s is not None and now_s > self._looked_s:
+            rate = steps / (now_s - self._looked_s)
+            self._steps_per_s += _SMOOTHING * (rate - self._steps_per_s)
+        self._looked_s = now_s
+        self._children = children
+        self._cost_s += _SMOOTHING * (cost_s - self._cost_s) if self._cost_s else cost_s
+
+    def period_s(self, now_s: float) -> float:
+        """Seconds until the next look."""
+        fast = now_s < self._fast_until_s
+        period = _FIRST_PERIOD_S if fast else _CLOSE_PERIOD_S if self._children else _FAR_PERIOD_S
+        if self._steps_per_s > 0:
+            period = min(period, max(_SHORTEST_PERIOD_S, _STEPS_PER_LOOK / self._steps_per_s))
+        return min(_LONGEST_PERIOD_S, max(period, self._cost_s / (_FIRST_SHARE if fast else _SHARE)))
+
+
+class Poller:
+    """Calls `tick` in a thread of its own until `stop`.
+
+    Args:
+      tick: takes a look and returns the seconds until the next; a negative number ends the thread.
+      fail: called with what `tick` raised; the thread ends then.
+    """
+
+    def __init__(self, tick: Callable[[], float], fail: Callable[[BaseException], None]) -> None:
+        self._tick = tick
+        self._fail = fail
+        self._stop = threading.Event()
+        self._cpu_s = 0.0
+        self._thread = threading.Thread(target=self._run, name="plumber-poller", daemon=True)
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of the thread so far, seconds."""
+        return self._cpu_s
+
+    def start(self) -> None:
+        """Begins to call `tick`."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread and waits for it; harmless in the thread itself and before `start`."""
+        self._stop.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            period_s = 0.0
+            while period_s >= 0 and not self._stop.wait(period_s):
+                period_s = self._tick()
+                self._cpu_s = time.thread_time()
+        except Exception as error:
+            self._fail(error)

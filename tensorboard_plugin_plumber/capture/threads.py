@@ -1,0 +1,83 @@
+"""The threads of an iterator's private pool, and what the kernel counts of them.
+
+tf.data's threads have no useful names, but the native threads that appear while an iterator is
+made are its pool. Linux only; elsewhere nothing is known, and that is said.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_TASKS = "/proc/self/task"
+_NANOSECONDS = 1e-9
+
+
+@dataclass(frozen=True)
+class ThreadTime:
+    """Seconds that threads have run, and waited for a core while they could have."""
+
+    cpu_s: float
+    run_queue_s: float
+
+
+def thread_ids() -> frozenset[int]:
+    """Native ids of this process's threads; empty where they cannot be listed."""
+    try:
+        return frozenset(int(name) for name in os.listdir(_TASKS))
+    except OSError:
+        return frozenset()
+
+
+def thread_time(thread_id: int) -> ThreadTime | None:
+    """Times of one thread of this process; None if it ended or cannot be read."""
+    try:
+        with open(f"{_TASKS}/{thread_id}/schedstat", "rb") as file:
+            cpu_ns, run_queue_ns, _ = file.read().split()
+    except (OSError, ValueError):
+        return None
+    return ThreadTime(int(cpu_ns) * _NANOSECONDS, int(run_queue_ns) * _NANOSECONDS)
+
+
+def main_thread_time() -> ThreadTime | None:
+    """Times of the interpreter's main thread; None where they cannot be read."""
+    native_id = threading.main_thread().native_id
+    return None if native_id is None else thread_time(native_id)
+
+
+class PoolTimes:
+    """Sums the times of pools whose threads come and go."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, ThreadTime] = {}
+        self._known = False
+        self._ended_cpu_s = 0.0
+        self._ended_run_queue_s = 0.0
+
+    def add(self, ids: Iterable[int]) -> None:
+        """Follows more threads; what they did before counts too: they are new."""
+        for thread_id in ids:
+            self._last.setdefault(thread_id, ThreadTime(0.0, 0.0))
+
+    def update(self) -> None:
+        """Reads all threads that still run: about 10 µs each."""
+        for thread_id, last in list(self._last.items()):
+            now = thread_time(thread_id)
+            if now is None or now.cpu_s < last.cpu_s:  # ended, or its id was given to a new thread
+                self._ended_cpu_s += last.cpu_s
+                self._ended_run_queue_s += last.run_queue_s
+                del self._last[thread_id]
+            else:
+                self._known = True
+                self._last[thread_id] = now
+
+    def total(self) -> ThreadTime | None:
+        """Sums at the last update; None if no thread could ever be read."""
+        if not self._known:
+            return None
+        return ThreadTime(
+            self._ended_cpu_s + sum(t.cpu_s for t in self._last.values()),
+            self._ended_run_queue_s + sum(t.run_queue_s for t in self._last.values()),
+        )

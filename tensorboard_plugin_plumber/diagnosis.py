@@ -1,0 +1,76 @@
+"""`plumber.diagnose`: runs a dataset on its own for a few seconds and says what binds it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+from tensorboard_plugin_plumber.capture.alone import run_alone
+from tensorboard_plugin_plumber.capture.files import open_writer
+from tensorboard_plugin_plumber.capture.session import MemorySink, Sink
+from tensorboard_plugin_plumber.model.analyse import analyse
+from tensorboard_plugin_plumber.report import Report
+from tensorboard_plugin_plumber.schema.recording import Recording
+from tensorboard_plugin_plumber.tracing import checked_rate
+
+# Share of the samples that belong to the warm-up: first calls, buffers that fill.
+_WARM_UP = 0.2
+_MIN_SAMPLES = 5
+
+
+def diagnose(ds: Any, *, seconds: float = 5, consumer_rate: float | None = None) -> Report:
+    """Runs a dataset with nothing behind it, and analyses what was counted.
+
+    A finite dataset is begun again at its end; the first moments are left out. The loop in which
+    this runs is nobody's consumer: whether training waits can only be said with `consumer_rate`.
+
+    Args:
+      ds: a `tf.data.Dataset`. Where its autotune is off, a copy with autotune is run.
+      seconds: how long to run it.
+      consumer_rate: what the consumer could take, steps/s, if known.
+
+    Returns:
+      The report; `.text()` is for people, `.to_dict()` is the object that `--json` prints.
+
+    Raises:
+      TypeError, ValueError: an argument makes no sense.
+      Empty, NoElement (of `capture.alone`): the dataset gave nothing in this time.
+      NotAnswerable (of `model.analyse`): too little was counted.
+    """
+    sink = MemorySink()
+    _run(ds, sink, "diagnose", seconds, consumer_rate)
+    return Report(analyse(_without_warm_up(sink.recording())))
+
+
+def record(ds: Any, log_dir: str | os.PathLike[str], *, seconds: float = 5) -> int:
+    """Runs a dataset with nothing behind it, and records it below `log_dir`.
+
+    Args:
+      ds, seconds: as for `diagnose`.
+      log_dir: as for `trace`.
+
+    Returns:
+      How many elements it gave.
+
+    Raises:
+      OSError: nothing can be written there.
+      TypeError, ValueError, Empty, NoElement: as for `diagnose`.
+    """
+    return _run(ds, open_writer(log_dir), "trace", seconds, None)
+
+
+def _run(ds: Any, sink: Sink, kind: str, seconds: float, consumer_rate: float | None) -> int:
+    if not hasattr(ds, "element_spec") or not hasattr(ds, "options"):
+        raise TypeError(f"ds is a {type(ds).__name__}, not a tf.data.Dataset")
+    if not seconds > 0:
+        raise ValueError(f"seconds={seconds!r}: must be greater than zero")
+    if consumer_rate is not None:
+        consumer_rate = checked_rate("consumer_rate", consumer_rate)
+    return run_alone(ds, sink, kind=kind, seconds=seconds, consumer_rate=consumer_rate)
+
+
+def _without_warm_up(recording: Recording) -> Recording:
+    samples = recording.samples
+    spare = max(0, min(round(len(samples) * _WARM_UP), len(samples) - _MIN_SAMPLES))
+    return dataclasses.replace(recording, samples=samples[spare:])
