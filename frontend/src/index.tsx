@@ -19,11 +19,11 @@ export function render(): void {
   document.title = "Plumber";
 
   const store = new Store(new HttpApi(), readSelection(window));
-  store.subscribe(({ runs, selection }) => {
-    if (runs !== null) saveSelection(window, selection);
-  });
+  store.subscribe(({ chosen }) => saveSelection(window, chosen));
   renderTree(<App store={store} />, document.body);
 
-  new Poller(() => store.refresh(), POLL_INTERVAL_MS, frameVisibility(window)).start();
-  onReload(window, () => void store.refresh());
+  const visibility = frameVisibility(window);
+  new Poller(() => store.refresh(), POLL_INTERVAL_MS, visibility).start();
+  // While hidden the news can wait: on return the poller asks by itself.
+  onReload(window, () => void (visibility.shown() && store.refresh()));
 }

@@ -51,6 +51,15 @@ describe("Store", () => {
     expect(store.state).toMatchObject({ analysis: interleave, busy: false });
   });
 
+  it("remembers apart what was chosen, so that a link pins no more than that", async () => {
+    const store = new Store(new TestApi(), NOTHING_SELECTED);
+    await store.refresh();
+    expect(store.state.chosen).toEqual(NOTHING_SELECTED);
+    await store.select({ host: "worker-a-0" });
+    store.inspect("op1");
+    expect(store.state.chosen).toEqual({ run: "resnet/fit", host: "worker-a-0", pipeline: null, operator: "op1" });
+  });
+
   it("drops an answer that a newer request has overtaken", async () => {
     const api = new TestApi();
     const store = new Store(api, NOTHING_SELECTED);

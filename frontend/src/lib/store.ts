@@ -7,7 +7,10 @@ import { resolveSelection, type Selection } from "./selection";
 export interface State {
   /** Null until the first answer. */
   readonly runs: RunList | null;
+  /** What is shown. */
   readonly selection: Selection;
+  /** Of it, what a person chose: this belongs into a link, while the rest follows what is recorded. */
+  readonly chosen: Selection;
   readonly whatIf: WhatIf;
   /** The last good answer for this selection; kept while newer ones fail. */
   readonly analysis: Analysis | null;
@@ -40,6 +43,7 @@ export class Store {
     this.current = {
       runs: null,
       selection: wish,
+      chosen: wish,
       whatIf: AS_MEASURED,
       analysis: null,
       error: null,
@@ -113,13 +117,14 @@ export class Store {
           ? { ...fresh, host: choice.host }
           : { ...fresh, pipeline: choice.pipeline };
     const selection = this.current.runs ? resolveSelection(wish, this.current.runs) : wish;
-    this.set({ selection, analysis: null, error: null, busy: true });
+    this.set({ selection, chosen: wish, analysis: null, error: null, busy: true });
     return this.refresh();
   }
 
   /** Show an operator's details, or hide them (null). */
   inspect(operator: string | null): void {
-    this.set({ selection: { ...this.current.selection, operator } });
+    const { selection, chosen } = this.current;
+    this.set({ selection: { ...selection, operator }, chosen: { ...chosen, operator } });
   }
 
   show(mode: GraphMode): void {
