@@ -244,7 +244,9 @@ def _pool(network: Network, settings: Settings, loads: _Loads) -> Bound:
     load = _pooled(network, loads)
     total = sum(load.values())
     operators, shares = _ranked(load, total or 1.0)
-    computed = sum(load[i] * network.operators[i].cpu_s / network.operators[i].service_s for i in operators)
+    computed = sum(
+        load[i] * (1 - network.operators[i].wait_s / network.operators[i].service_s) for i in operators
+    )
     at_cores = settings.threadpool_size <= math.ceil(network.limits.cores)
     kind = Kind.CPU if at_cores and total and computed >= CPU_SHARE * total else Kind.THREADPOOL
     return Bound(kind, _rate(settings.threadpool_size, total), operators, shares)

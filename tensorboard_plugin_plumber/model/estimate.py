@@ -26,6 +26,8 @@ CACHE_TENSOR_BYTES = 200
 USUAL_COMPONENTS = 2
 #: Core time to copy what a batch gathers, once it is no longer fused with a map, bytes/s.
 COPY_BYTES_PER_S = 2e9
+#: What an idle host uses of its cores, and the clocks' granularity.
+IDLE_NOISE_CORES = 0.1
 #: Share of the memory left that a plan may fill.
 MEMORY_SHARE = 0.5
 PREFETCH_TYPES = frozenset({"Prefetch"})
@@ -94,11 +96,20 @@ def estimate(
         operators=operators,
         current=Settings(choices, pool),
         limits=limits,
-        consumer=Consumer(seen.step_s, seen.turn_s, max(process - costs, 0.0), 0.0),
+        consumer=Consumer(seen.step_s, seen.turn_s, max(process - costs, 0.0), _other_cores(totals)),
         observed_rate=rate,
     )
     position = {operator.id: i for i, operator in enumerate(operators)}
     return Estimate(network, position, builder.written, seen, service, active, steps, process)
+
+
+def _other_cores(totals: Totals) -> float:
+    """Cores that other processes take on the cores that this one may use."""
+    others = totals["host_cpu_s"] - totals["process_cpu_s"]
+    if not math.isfinite(others) or totals["elapsed_s"] <= 0:
+        return 0.0
+    cores = others / totals["elapsed_s"]
+    return cores if cores > IDLE_NOISE_CORES else 0.0
 
 
 class _Builder:
@@ -199,6 +210,7 @@ class _Builder:
                 visits=produced * scale / steps,
                 cpu_s=float(self.service.cpu_s[r]) / scale if primary else 0.0,
                 wait_s=float(self.service.wait_s[r]) / scale if primary else 0.0,
+                stretch=self.service.stretch,
                 variation=None if not primary or math.isnan(self.spread[r]) else float(self.spread[r]),
                 pooled=primary and running.calls_function,
                 unbounded=running.use_unbounded_threadpool,

@@ -45,6 +45,8 @@ class Operator:
     visits: float = 0.0
     cpu_s: float = 0.0
     wait_s: float = 0.0
+    #: How much longer its core time takes on the clock, at least 1: threads wait for a core on a crowded host.
+    stretch: float = 1.0
     #: Coefficient of variation of the service time; None if unknown.
     variation: float | None = None
     #: It calls a user function, which runs in the iterator's thread pool.
@@ -76,8 +78,8 @@ class Operator:
 
     @property
     def service_s(self) -> float:
-        """s_i = c_i + w_i, s/element."""
-        return self.cpu_s + self.wait_s
+        """s_i = c_i + w_i, s/element, for which one element holds a thread; c_i stretched as the host is crowded."""
+        return self.cpu_s * self.stretch + self.wait_s
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class Consumer:
     turn_s: float = 0.0
     #: c_g: core time per step that is not the pipeline's, s/step.
     cpu_s: float = 0.0
-    #: N_other: cores used in the process by neither pipeline nor consumer.
+    #: N_other: cores used by neither pipeline nor consumer, in this process or by others on its cores.
     other_cores: float = 0.0
 
 

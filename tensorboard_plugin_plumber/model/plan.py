@@ -22,8 +22,10 @@ from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 BOOTSTRAPS = 100
 #: What the model itself is good for, on top of the windows' spread (docs/model.md, "Doubt").
 MODEL_ERROR = 0.10
-#: ... and where the split between core time and waiting could not be measured.
+#: ... and where the split between core time and waiting could not be measured, or the host was crowded.
 SPLIT_ERROR = 0.25
+#: The host counts as crowded from this stretch of core time on.
+CROWDED_STRETCH = 1.1
 #: A plan that promises less than this over the predicted rate of today is no plan.
 LEAST_GAIN = 0.02
 
@@ -129,7 +131,8 @@ def _interval(
         if len(network.operators) == len(settings.choices):
             rates.append(predicted_rate(with_unfused_copies(network, settings), settings))
     low, high = np.percentile(rates, [5, 95]) if rates else (rate, rate)
-    error = SPLIT_ERROR if now.service.split_unknown else MODEL_ERROR
+    doubtful = now.service.split_unknown or now.service.stretch > CROWDED_STRETCH
+    error = SPLIT_ERROR if doubtful else MODEL_ERROR
     return min(float(low), rate) * (1 - error), max(float(high), rate) * (1 + error)
 
 

@@ -2,12 +2,16 @@
 
 TensorFlow's processing time p is the *wall* time of an operator's own work. On the threads of the iterator's
 pool three things make up that wall time: core time, exogenous waiting (read, sleep, network) and waiting for a
-core. With C and Q the core and run-queue time of the pool's threads over the same windows, rho = C / (C + Q) is
-the share of runnable time that was spent on a core. Then
+core. With C and Q the core and run-queue time of the pool's threads over the same windows, C / (C + Q) is the
+share of runnable time that was spent on a core. With p the wall time of all calls, their overhead included, and
+rho the share of it that computing functions spend on a core,
 
-* a function that cannot wait: c = rho p, w = 0;
-* functions that may wait share what is left of the pool's core time, in proportion to their wall time:
+* where no function can wait: rho = min(1, C / sum of p) on a crowded host, else 1; c = rho p, w = 0;
+* where some may: rho = C / (C + Q) on a crowded host, else 1; those that cannot wait have c = rho p, w = 0; the
+  others share what is left of the pool's core time in proportion to their wall time,
   c = (C - rho sum of the others' p) of it, and w = p - c / rho.
+
+1 / rho is the operator's stretch: how much longer its core time takes on the clock while the host is crowded.
 
 Neither uses the observed rate, so that the self-check stays a check.
 """
@@ -47,8 +51,8 @@ class Service:
     calls: Array
     #: The split of a function's time into core time and waiting could not be measured.
     split_unknown: bool
-    #: rho.
-    on_core: float
+    #: 1 / rho.
+    stretch: float
 
 
 def calls_per_element(pipeline: m.Pipeline, totals: Totals) -> Array:
@@ -81,7 +85,7 @@ def service_times(pipeline: m.Pipeline, totals: Totals) -> Service:
     pooled = np.array([operator.calls_function for operator in pipeline.running])
     waits = np.array([bool(f and f.may_wait) for f in functions])
 
-    on_core = _share_on_core(totals)
+    on_core = _share_on_core(totals, float(total[pooled].sum()), bool((pooled & waits).any()))
     cpu = wall * on_core
     wait = np.zeros_like(wall)
     computing, waiting = pooled & ~waits, pooled & waits
@@ -103,7 +107,7 @@ def service_times(pipeline: m.Pipeline, totals: Totals) -> Service:
     gil = np.full_like(wall, np.nan)
     python = np.array([bool(f and f.python) for f in functions])
     _mark_gil(python, cpu, wait, gil, wall, totals)
-    return Service(cpu, wait, gil, calls, unknown, on_core)
+    return Service(cpu, wait, gil, calls, unknown, 1.0 / on_core)
 
 
 def _functions(pipeline: m.Pipeline) -> list[m.UserFunction | None]:
@@ -116,13 +120,23 @@ def _functions(pipeline: m.Pipeline) -> list[m.UserFunction | None]:
     return found
 
 
-def _share_on_core(totals: Totals) -> float:
-    """rho, or 1 where the host is not crowded or the threads' clocks are unknown."""
+def _share_on_core(totals: Totals, calls_s: float, some_wait: bool) -> float:
+    """rho, or 1 where the host is not crowded or the threads' clocks are unknown.
+
+    Args:
+      totals: sums over the windows.
+      calls_s: wall time of all calls of user functions, overhead included, seconds.
+      some_wait: some of the functions may wait.
+    """
     core, queue = totals["pool_cpu_s"], totals["pool_run_queue_s"]
     if not np.isfinite(core + queue) or core <= 0:
         return 1.0
-    share = core / (core + queue)
-    return share if 1.0 - share > CROWDED else 1.0
+    runnable = core / (core + queue)
+    if 1.0 - runnable <= CROWDED:
+        return 1.0
+    # The run queue also holds threads that are only about to take a call: where nothing else can make a call
+    # longer than its core time, the calls' own wall time is the better measure.
+    return runnable if some_wait or calls_s <= 0 else min(core / calls_s, 1.0)
 
 
 def _mark_gil(python: Array, cpu: Array, wait: Array, gil: Array, wall: Array, totals: Totals) -> None:

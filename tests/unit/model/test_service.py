@@ -34,6 +34,7 @@ def test_a_crowded_host_inflates_wall_time_and_is_taken_out():
     found = split([Cost("Map", 1, 20e-3, function=COMPUTES)], Run(rate=50, pool_cores=0.5, pool_queue=0.5))
     assert found.cpu_s[0] == pytest.approx(10e-3)
     assert found.wait_s[0] == 0
+    assert found.stretch == pytest.approx(2)
 
 
 def test_a_sleeping_function_waits_for_what_the_pool_did_not_compute():
