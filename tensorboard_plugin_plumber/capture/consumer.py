@@ -24,6 +24,8 @@ _RECENT_GAPS = 500
 _LOW_QUANTILE = 0.1
 # A step that takes so much longer than those before it was none.
 _SLOW_STEP = 2.0
+# The first step traces; with fewer than so many there is no usual one.
+_FEW_STEPS = 5
 
 
 class StepClock:
@@ -73,6 +75,20 @@ class Phase:
     def began_s(self) -> float | None:
         """`perf_counter` of its first step; None before that, and long after it."""
         return self.clock.began_at(self.first_step) if self.clock.count > self.first_step else None
+
+    def end(self, now_s: float) -> None:
+        """No step follows; the second call and those after it change nothing.
+
+        What Keras does after the last step (making the next iterator may take a second) is no step.
+        """
+        if self.ended_s is not None:
+            return
+        self.ended_s = now_s
+        began_s, last_s = self.began_s, self.clock.began_at(self.clock.count - 1)
+        if self.steps > _FEW_STEPS and began_s is not None and last_s is not None:
+            usual_s = (last_s - began_s) / (self.steps - 1)
+            if now_s - last_s > _SLOW_STEP * usual_s:
+                self.ended_s = last_s + usual_s
 
     @property
     def steps(self) -> int:
@@ -148,9 +164,15 @@ class GapReader:
 
 
 class ConsumerMeter:
-    """Sums over the steps of one pipeline; all of it only ever grows."""
+    """Sums over the steps of one pipeline; all of it only ever grows.
+
+    Attributes:
+      elements_per_request: root elements that go with one gap: as many as devices, where a
+        strategy's devices each take one.
+    """
 
     def __init__(self) -> None:
+        self.elements_per_request = 1
         self.active_s = 0.0
         self.joined_steps = 0
         self.gap_s = 0.0
@@ -166,7 +188,8 @@ class ConsumerMeter:
         """The gap that a tenth of the recent ones stay under: what the consumer needs undisturbed."""
         if len(self._recent) < 10:
             return None
-        return sorted(self._recent)[int(len(self._recent) * _LOW_QUANTILE)]
+        low = sorted(self._recent)[int(len(self._recent) * _LOW_QUANTILE)]
+        return low / self.elements_per_request
 
     def is_pause(self, gap_s: float) -> bool:
         """Whether the consumer did something else than a step in this gap."""
@@ -179,11 +202,16 @@ class ConsumerMeter:
             self._median_s = statistics.median(list(self._recent)[-_WINDOW:])
 
     def join(self, steps: int, gap_s: float, step_s: float) -> None:
-        """Adds steps whose gaps and times belong together."""
-        self.joined_steps += steps
+        """Adds requests whose gaps and times belong together."""
+        self.joined_steps += steps * self.elements_per_request
         # Gaps and step times come from different clocks: a gap longer than its step is noise.
         self.gap_s += min(gap_s, step_s)
         self.step_s += step_s
+
+    def join_synchronised(self, gap_s: float) -> None:
+        """Adds a step in whose gap the device did all of its work."""
+        self.synchronised_steps += self.elements_per_request
+        self.synchronised_s += gap_s
 
     def see_wait(self, wait_s: float) -> None:
         """Adds the wait of one single step."""
@@ -232,8 +260,7 @@ class StepJoin:
             self._meter.join(1, gap_s, end - begin)
             self._meter.see_wait(end - begin - gap_s)
             if step in clock.synchronised:
-                self._meter.synchronised_steps += 1
-                self._meter.synchronised_s += gap_s
+                self._meter.join_synchronised(gap_s)
         self._meter.take_gaps(steps)
         self.advance(now_s)
 

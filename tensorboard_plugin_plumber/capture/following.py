@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import weakref
 from dataclasses import dataclass, field
@@ -127,6 +128,34 @@ class FollowedPipeline:
                 self._cache_states[index] = state
 
 
+class Requests:
+    """The iterator of a strategy's device, whose gaps tell of the consumer of a hidden pipeline.
+
+    Args:
+      iterator: an `OwnedIterator` on a device.
+    """
+
+    def __init__(self, iterator: Any) -> None:
+        self._last: bytes | None = None
+        self._handle = iterators.Handle(iterator, self._keep)
+
+    def read(self) -> Any:
+        """The model, at the end the last one; None if there is none."""
+        content = None
+        with contextlib.suppress(iterators.NoModel):
+            content = self._handle.read()
+        if content is None:
+            content = self._last
+        return None if content is None else iterators.parse_model(content)
+
+    def detach(self) -> None:
+        """Forgets the iterator."""
+        self._handle.detach()
+
+    def _keep(self, content: bytes | None) -> None:
+        self._last = content
+
+
 @dataclass
 class Look:
     """What one look at an iterator found.
@@ -149,6 +178,9 @@ class FollowedIterator:
       dataset: weakly.
       thread_ids: native ids of the threads of its pool; empty if unknown.
       before_session: it may have delivered elements before the session.
+      requests: where its gaps are read instead, of a pipeline behind a boundary.
+      devices: how many take its elements in turn.
+      through_boundary: it stands behind a `boundary.Boundary`.
       ended_s: `perf_counter` when it was gone.
       last_content: its last model, once it is gone.
       last_dataset: the dataset, from the iterator's death to the last look: it may be all that is left.
@@ -157,7 +189,10 @@ class FollowedIterator:
     role: str
     dataset: weakref.ref[Any]
     thread_ids: frozenset[int]
-    before_session: bool
+    before_session: bool = False
+    requests: Requests | None = None
+    devices: int = 1
+    through_boundary: bool = False
     handle: Handle | None = None
     gone: bool = False
     ended_s: float = 0.0
@@ -170,9 +205,12 @@ class FollowedIterator:
     _made_s: float = field(default_factory=time.perf_counter)
     _idle_since_s: float = 0.0
     _model: Any = None
+    _asked: Any = None
     _base_model: Any = None
     _base: int = 0
     _delivered: int = 0
+    # Elements of what the gaps are read from: the same iterator, or a device's.
+    _requested: int = 0
     _gaps: GapReader = field(default_factory=GapReader)
     _phase: Phase | None = None
     _join: StepJoin | WindowJoin | None = None
@@ -205,18 +243,26 @@ class FollowedIterator:
         self._model = model = iterators.parse_model(content)
         delivered = _root_elements(model)
         if self.before_session and self._base_model is None:
-            self._base_model, self._base, self._delivered = model, delivered, delivered
+            self._base_model, self._base = model, delivered
+            self._delivered = self._requested = delivered
             self._gaps.read(model.gap_times, delivered)
         if delivered == self._base and not _works(model):
             # Not asked yet. Later than this, work without an element is the wait for the first.
             self._idle_since_s = time.perf_counter()
-        return Look(used=delivered > self._base, grown=delivered - self._delivered)
+        if self.requests is None:
+            return Look(used=delivered > self._base, grown=delivered - self._delivered)
+        # A strategy's iterators fetch ahead before anybody asks, and Keras takes one element of each
+        # dataset to build the model: it is used once a device has asked twice.
+        self._asked = self.requests.read()
+        used = self._asked is not None and _root_elements(self._asked) > 1
+        return Look(used=used, grown=delivered - self._delivered)
 
     def attach(self, pipeline: FollowedPipeline) -> None:
         """The pipeline is known; from now on `add_up` may be called."""
         self.pipeline = pipeline
         self.last_dataset = None
         pipeline.join(self)
+        pipeline.meter.elements_per_request = self.devices
         if self.without_model:
             return
         bodies = {root for roots in pipeline.description.bodies for root in roots}
@@ -244,15 +290,19 @@ class FollowedIterator:
             return
         self.counters.observe(model, self._map(model))
         delivered = max(self._delivered, _root_elements(model))
-        gaps = self._gaps.read(model.gap_times, delivered)
         if delivered > self._delivered:
             self.pipeline.live_until_s = now_s + _LIVE_S
+        self._delivered = delivered
+        asked = model if self.requests is None else self._asked
+        requested = max(self._requested, _root_elements(asked))
+        gaps = self._gaps.read(asked.gap_times, requested)
+        if requested > self._requested:
             self._enter(phase)
         if isinstance(self._join, WindowJoin) and self.gone:
-            self._join.finish(self.ended_s, gaps, delivered)
+            self._join.finish(self.ended_s, gaps, requested)
         elif self._join is not None:
-            self._join.take(now_s, gaps, delivered)
-        self._delivered = delivered
+            self._join.take(now_s, gaps, requested)
+        self._requested = requested
 
     def _read_alive(self) -> bytes | None:
         assert self.handle is not None
@@ -269,14 +319,14 @@ class FollowedIterator:
         assert self.pipeline is not None
         if phase is None:
             if self._join is None:
-                self._join = WindowJoin(self.pipeline.meter, self._idle_since_s, self._delivered)
+                self._join = WindowJoin(self.pipeline.meter, self._idle_since_s, self._requested)
         elif phase is not self._phase:
             self._phase = phase
             if phase.requests_per_step == 1:
-                self._join = StepJoin(self.pipeline.meter, phase, self._delivered)
+                self._join = StepJoin(self.pipeline.meter, phase, self._requested)
             else:
                 began = phase.began_s or self._idle_since_s
-                self._join = WindowJoin(self.pipeline.meter, began, self._delivered)
+                self._join = WindowJoin(self.pipeline.meter, began, self._requested)
 
     def _add_steps(self, now_s: float, phase: Phase | None) -> None:
         """Autotune is off: only Keras's own steps are known."""

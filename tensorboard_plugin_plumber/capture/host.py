@@ -111,7 +111,13 @@ class HostSampler:
         for core in cores:
             if core < len(per_core):
                 t = per_core[core]
-                busy += t.user + getattr(t, "nice", 0.0) + t.system + getattr(t, "irq", 0.0) + getattr(t, "softirq", 0.0)
+                busy += (
+                    t.user
+                    + getattr(t, "nice", 0.0)
+                    + t.system
+                    + getattr(t, "irq", 0.0)
+                    + getattr(t, "softirq", 0.0)
+                )
         return busy
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tensorflow.core.framework import model_pb2
-from tensorflow.python.data.ops import iterator_ops
+from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops
 from tensorflow.python.eager import context
 from tensorflow.python.framework import errors, ops
 from tensorflow.python.ops import gen_experimental_dataset_ops
@@ -36,12 +36,14 @@ class Made:
       dataset: the dataset it iterates over; observers must not keep it.
       thread_ids: native ids of the threads that came with it; empty if unknown.
       before_session: it may have delivered elements already.
+      on_device: it fetches from a pipeline that runs elsewhere, for one device of a strategy.
     """
 
     iterator: Any
     dataset: Any
     thread_ids: frozenset[int] = frozenset()
     before_session: bool = False
+    on_device: bool = False
 
 
 class Observer(Protocol):
@@ -85,7 +87,9 @@ def install() -> None:
                 if _local.audience is None:
                     _alive[next(_serials)] = self
                 if audience:
-                    made = Made(self, dataset, threads.thread_ids() - before)
+                    made = Made(
+                        self, dataset, threads.thread_ids() - before, on_device=_is_on_device(dataset)
+                    )
                     for observer in audience:
                         observer.iterator_made(made)
 
@@ -104,7 +108,8 @@ def add_observer(observer: Observer, *, adopt: bool) -> None:
         _observers = (*_observers, observer)
     if adopt:
         for iterator in list(_alive.values()):
-            observer.iterator_made(Made(iterator, iterator._dataset, before_session=True))
+            if not _is_on_device(iterator._dataset):
+                observer.iterator_made(Made(iterator, iterator._dataset, before_session=True))
 
 
 def remove_observer(observer: Observer) -> None:
@@ -129,7 +134,7 @@ class Handle:
     """Reads the model of one iterator for as long as the user keeps it.
 
     Args:
-      iterator: an `OwnedIterator` made eagerly.
+      iterator: an `OwnedIterator` made eagerly, or a `boundary.Boundary`.
       at_end: called with the last model, or None if it cannot be read, in whatever thread drops
         the iterator; must be quick and take no lock.
     """
@@ -155,6 +160,20 @@ class Handle:
     def detach(self) -> None:
         """Forgets the iterator; `at_end` will not be called."""
         self._finalizer.detach()
+
+
+def _is_on_device(dataset: Any) -> bool:
+    """Whether the dataset is one that `MultiDeviceIterator` makes on a device."""
+    generators = (
+        multi_device_iterator_ops._PerDeviceGenerator,
+        multi_device_iterator_ops._ReincarnatedPerDeviceGenerator,
+    )
+    while not isinstance(dataset, generators):
+        inputs = dataset._inputs()
+        if len(inputs) != 1:
+            return False
+        (dataset,) = inputs
+    return True
 
 
 def read_model(resource: Any) -> bytes:

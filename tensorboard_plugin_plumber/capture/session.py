@@ -22,9 +22,10 @@ import tensorflow as tf
 
 from tensorboard_plugin_plumber._version import __version__
 from tensorboard_plugin_plumber.capture import guard, host, iterators, overhead
+from tensorboard_plugin_plumber.capture.boundary import Boundary, install_boundary
 from tensorboard_plugin_plumber.capture.consumer import Phase, StepClock
 from tensorboard_plugin_plumber.capture.describe import describe
-from tensorboard_plugin_plumber.capture.following import FollowedIterator, FollowedPipeline
+from tensorboard_plugin_plumber.capture.following import FollowedIterator, FollowedPipeline, Requests
 from tensorboard_plugin_plumber.capture.poller import Pace, Poller
 from tensorboard_plugin_plumber.events import layout
 from tensorboard_plugin_plumber.events.metadata import FORMAT_VERSION
@@ -132,6 +133,9 @@ class CaptureSession:
         self._session = m.Session()
         self._host = m.Host()
         self._at_exit: Callable[[], None] | None = None
+        self._uninstall_boundary: Callable[[], None] | None = None
+        # Iterators of a strategy's devices that this thread has made for the boundary to come.
+        self._on_devices = _OnDevices()
 
     # Called by the user's threads.
 
@@ -158,6 +162,7 @@ class CaptureSession:
         iterators.install()
         if not self._only_own:
             iterators.add_observer(self, adopt=self._adopt)
+            self._uninstall_boundary = install_boundary(self._boundary_opened)
         self._poller.start()
 
     def stop(self, *, final: bool = True) -> None:
@@ -171,7 +176,7 @@ class CaptureSession:
         self._stopped = True
         if self._at_exit is not None:
             atexit.unregister(self._at_exit)
-        iterators.remove_observer(self)
+        self._stop_observing()
         if self._is_other_process():
             return
         self._poller.stop()
@@ -207,24 +212,39 @@ class CaptureSession:
         """Called in the thread that made an iterator."""
         if self._is_idle():
             return
-        self.follow(
+        if made.on_device:
+            # Its pipeline is hidden; a boundary follows, unless one could not be made.
+            self._on_devices.iterators.append(weakref.ref(made.iterator))
+            return
+        self._follow(
             FollowedIterator(self._role(), weakref.ref(made.dataset), made.thread_ids, made.before_session),
             made.dataset,
-            lambda at_end: iterators.Handle(made.iterator, at_end),
+            made.iterator,
         )
 
-    def follow(
-        self,
-        followed: FollowedIterator,
-        dataset: Any,
-        make_handle: Callable[[Callable[[bytes | None], None]], Any],
-    ) -> None:
+    def _boundary_opened(self, dataset: Any, boundary: Boundary) -> None:
+        """Called in the thread that made the iterators of a strategy's devices."""
+        on_devices = [it for ref in self._on_devices.iterators if (it := ref()) is not None]
+        self._on_devices.iterators.clear()
+        if self._is_idle():
+            return
+        followed = FollowedIterator(
+            self._role(),
+            weakref.ref(boundary.source),
+            thread_ids=frozenset(),
+            requests=Requests(on_devices[0]) if on_devices else None,
+            devices=max(1, len(on_devices)),
+            through_boundary=True,
+        )
+        self._follow(followed, boundary.source, boundary)
+
+    def _follow(self, followed: FollowedIterator, dataset: Any, iterator: Any) -> None:
         """Follows one more iterator.
 
         Args:
           followed: with nothing known yet.
           dataset: held by the handle's callback, and so exactly as long as the iterator holds it.
-          make_handle: makes its handle, given what to call at the end.
+          iterator: what has the iterator's resource.
         """
 
         def at_end(content: bytes | None) -> None:
@@ -234,7 +254,7 @@ class CaptureSession:
             followed.ended_s = time.perf_counter()
             followed.gone = True
 
-        followed.handle = make_handle(at_end)
+        followed.handle = iterators.Handle(iterator, at_end)
         self._made.append(followed)
 
     def fail(self, error: BaseException) -> None:
@@ -243,7 +263,7 @@ class CaptureSession:
             return
         self._quiet = True
         guard.warn("go on recording", error)
-        iterators.remove_observer(self)
+        self._stop_observing()
         self._close()
 
     # Called by the poller, or with the lock held.
@@ -334,7 +354,8 @@ class CaptureSession:
         description = describe(dataset, role=iterator.role)
         same = [p for p in self._pipelines if p.description.pipeline.id == description.pipeline.id]
         for pipeline in same:
-            if pipeline.dataset() is None:
+            # Strategies build an equal dataset for each of their iterators.
+            if pipeline.dataset() is None or iterator.through_boundary:
                 pipeline.dataset = iterator.dataset
                 return pipeline
         if len(self._pipelines) >= _MAX_PIPELINES:
@@ -353,6 +374,7 @@ class CaptureSession:
         if self._consumer_rate is not None:
             message.consumer_rate = self._consumer_rate
         message.has_counters = not iterator.without_model
+        message.through_boundary = iterator.through_boundary
         if iterator.thread_ids and not message.threadpool_size:
             message.threadpool_size = len(iterator.thread_ids)
         if self._amend is not None:
@@ -419,13 +441,20 @@ class CaptureSession:
         return self._phase.role if self._phase is not None else "trace"
 
     def _mark_phase_end(self) -> None:
-        if self._phase is not None and self._phase.ended_s is None:
-            self._phase.ended_s = time.perf_counter()
+        if self._phase is not None:
+            self._phase.end(time.perf_counter())
+
+    def _stop_observing(self) -> None:
+        iterators.remove_observer(self)
+        if self._uninstall_boundary is not None:
+            self._uninstall_boundary()
 
     def _close(self) -> None:
         for iterator in [*self._followed, *self._made]:
             if iterator.handle is not None:
                 iterator.handle.detach()
+            if iterator.requests is not None:
+                iterator.requests.detach()
         with guard.protect("close the event file"):
             self._sink.close()
 
@@ -435,6 +464,11 @@ class CaptureSession:
     def _is_other_process(self) -> bool:
         """Whether this is a fork of the process that records: it has no poller, and must not write."""
         return os.getpid() != self._process_id
+
+
+class _OnDevices(threading.local):
+    def __init__(self) -> None:
+        self.iterators: list[weakref.ref[Any]] = []
 
 
 def _stopper(session: weakref.ref[CaptureSession]) -> Callable[[], None]:
