@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO, TypeVar
 import click
 
 from tensorboard_plugin_plumber._version import __version__
+from tensorboard_plugin_plumber.quiet import quiet_tensorflow
 from tensorboard_plugin_plumber.schema.quantities import parse_bytes, parse_positive
 
 if TYPE_CHECKING:
@@ -234,8 +235,7 @@ def report(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line and ends the process with its exit code."""
-    # TensorFlow's own start-up lines are none of the user's business here; a setting of theirs stays.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    quiet_tensorflow()
     try:
         code = run_command(sys.argv[1:] if arguments is None else arguments)
     except SystemExit as exit_:  # a signal handler's
@@ -326,8 +326,12 @@ def _with_pipeline(target: Target, run: Callable[[tf.data.Dataset], _Value]) -> 
     dataset = target.load()
     import tensorflow as tf
 
+    from tensorboard_plugin_plumber.capture.alone import Empty, NoElement
+
     try:
         return run(dataset)
+    except (Empty, NoElement) as error:
+        raise InputError(f"{target} cannot be measured: {error}.") from error
     except tf.errors.OpError as error:
         first = (error.message or type(error).__name__).strip().splitlines()[0]
         raise InputError(f"The pipeline of {target} fails while it runs: {_without_nodes(first)}") from error

@@ -263,6 +263,15 @@ class PlumberPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
             _logger.warning("Plumber: %s", sentence)
 
 
+class _NotModified(wrappers.Response):
+    """A 304 with a content type: werkzeug leaves it out, and TensorBoard logs a warning for each answer without."""
+
+    def get_wsgi_headers(self, environ: Any) -> Any:
+        headers = super().get_wsgi_headers(environ)
+        headers["Content-Type"] = self.content_type or ""
+        return headers
+
+
 class _Kept(Generic[_Value]):
     """Values that were costly to make, each for as long as what it depends on stays the same."""
 
@@ -333,9 +342,8 @@ def _respond(
     # Weak: the same content travels with and without gzip.
     headers = [("ETag", f'W/"{etag}"')]
     if status == 200 and request.if_none_match.contains_weak(etag):
-        # TensorBoard warns of any answer without these.
         headers += [("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-cache, must-revalidate")]
-        return wrappers.Response(status=304, headers=headers, content_type=content_type)
+        return _NotModified(status=304, headers=headers, content_type=content_type)
     response: wrappers.Response = http_util.Respond(
         request, content, content_type, code=status, headers=headers
     )

@@ -15,7 +15,7 @@ import tensorflow as tf
 import tensorboard_plugin_plumber as plumber
 
 BATCH = 4
-SIDE = 400
+SIDE = 700
 
 
 def make_dataset(examples: int) -> tf.data.Dataset:

@@ -53,3 +53,74 @@ def realistic(count: int, *, seed: int = 0) -> Network:
         limits=Limits(cores=16.0, memory_bytes=64e9, memory_free_bytes=24e9),
         consumer=Consumer(step_s=None, cpu_s=1e-3),
     )
+
+
+def small(seed: int, *, k_max: int = 3) -> Network:
+    """A random network of three to five operators: zips, interleaves, caches, every kind of bound."""
+    rng = random.Random(seed)
+    operators: list[Operator] = []
+    choices: list[Choice] = []
+    for i in range(rng.randint(3, 5)):
+        parent = None if i == 0 else (i - 1 if rng.random() < 0.7 else rng.randrange(i))
+        above = operators[parent] if parent is not None else None
+        # An interleave takes one plain input; what else is below it is the body.
+        in_body = above is not None and above.interleave and rng.random() < 0.7
+        inside = in_body or any(operators[j].in_body for j in _above(operators, parent))
+        interleave = i > 0 and rng.random() < 0.3
+        length = rng.choice([1, 2, 3]) if interleave else None
+        operators.append(
+            Operator(
+                id=str(i),
+                parent=parent,
+                in_body=in_body,
+                visits=1.0 if above is None else above.visits * rng.choice([1, 1, 2, 8]),
+                cpu_s=rng.choice([0.0, 1.0]) * 10 ** rng.uniform(-5, -2),
+                wait_s=rng.choice([0.0, 0.0, 1.0]) * 10 ** rng.uniform(-4, -1),
+                stretch=rng.choice([1.0, 1.3]),
+                variation=rng.choice([None, 0.0, 0.5, 1.0]),
+                pooled=not interleave and rng.random() < 0.6,
+                unbounded=rng.random() < 0.1,
+                gil_s=10 ** rng.uniform(-6, -3) if rng.random() < 0.15 else None,
+                ordered=rng.random() < 0.7,
+                batch_size=rng.choice([1, 1, 1, 2]),
+                cycle_length=length,
+                interleave=interleave,
+                element_bytes=rng.choice([1.0, 10.0, 100.0]),
+                cache_bytes=rng.choice([None, 50.0, 300.0, 2000.0]),
+                may_cache=not inside and rng.random() < 0.5,
+                may_parallel=rng.random() < 0.6,
+                may_prefetch=not inside and rng.random() < 0.7,
+            )
+        )
+        parallel = rng.random() < 0.3
+        prefetch = rng.random() < 0.2
+        choices.append(
+            Choice(
+                parallel=parallel,
+                parallelism=rng.randint(1, min(k_max, length or k_max)) if parallel else 1,
+                autotuned=parallel and rng.random() < 0.5,
+                prefetch=prefetch,
+                prefetch_size=2 if prefetch else 0,
+                cache=not inside and rng.random() < 0.08,
+            )
+        )
+    cores = rng.choice([1.0, 1.5, 2.0, 3.0])
+    return Network(
+        operators=tuple(operators),
+        current=Settings(tuple(choices), threadpool_size=rng.randint(1, 3)),
+        limits=Limits(cores=cores, memory_bytes=1e4, memory_free_bytes=rng.choice([0.0, 400.0, 1000.0, 5000.0])),
+        consumer=Consumer(
+            step_s=rng.choice([None, 10 ** rng.uniform(-3, -1)]),
+            turn_s=rng.choice([0.0, 10 ** rng.uniform(-4, -2)]),
+            cpu_s=rng.choice([0.0, 1e-3]),
+            other_cores=rng.choice([0.0, 0.3]),
+        ),
+    )
+
+
+def _above(operators: list[Operator], position: int | None) -> list[int]:
+    path = []
+    while position is not None:
+        path.append(position)
+        position = operators[position].parent
+    return path

@@ -135,7 +135,13 @@ def serve(
     with log_path.open("wb") as log:
         # A session of its own: the data server is a child of TensorBoard and must end with it.
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            # TensorBoard imports TensorFlow where it finds it; that one's own lines are not TensorBoard's.
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     board = TensorBoard(f"http://127.0.0.1:{port}{path_prefix}/", log_path)
     try:
