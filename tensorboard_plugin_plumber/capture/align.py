@@ -16,15 +16,23 @@ if TYPE_CHECKING:
 
 # Names that one operator goes by, depending on its arguments or its state.
 _ALIASES = {
-    "FiniteRepeat": "Repeat", "ForeverRepeat": "Repeat", "EmptyRepeat": "Repeat",
-    "FiniteTake": "Take", "EmptyTake": "Take",
-    "FiniteSkip": "Skip", "EmptySkip": "Skip",
-    "MemoryCache": "Cache", "FileCache": "Cache", "Tensor": "FromTensor",
+    "FiniteRepeat": "Repeat",
+    "ForeverRepeat": "Repeat",
+    "EmptyRepeat": "Repeat",
+    "FiniteTake": "Take",
+    "EmptyTake": "Take",
+    "FiniteSkip": "Skip",
+    "EmptySkip": "Skip",
+    "MemoryCache": "Cache",
+    "FileCache": "Cache",
+    "Tensor": "FromTensor",
 }
 # Second nodes of an operator: they stand directly below its first and count the same elements.
-_SECOND = re.compile(r"^(MemoryCacheImpl|MemoryCacheReader|MemoryCacheWriter|FileCacheImpl|FileCacheReader"
-                     r"|FileCacheWriter|MemoryReader|MemoryWriter|FileReader|FileWriter|Snapshot\w+|ParallelFilterImpl"
-                     r"|PassthroughWriter)$")
+_SECOND = re.compile(
+    r"^(MemoryCacheImpl|MemoryCacheReader|MemoryCacheWriter|FileCacheImpl|FileCacheReader"
+    r"|FileCacheWriter|MemoryReader|MemoryWriter|FileReader|FileWriter|Snapshot\w+|ParallelFilterImpl"
+    r"|PassthroughWriter)$"
+)
 _LOOK_AHEAD = 3
 
 
@@ -87,7 +95,7 @@ class _Aligner:
         if children and inputs and self._is_input(children[0], inputs[0], self._bodies[index]):
             taken = children[: len(inputs)]
             self._match_in_order(taken, inputs, found)
-            rest = children[len(inputs):]
+            rest = children[len(inputs) :]
         for child in rest:
             best = max(self._bodies[index], key=lambda body: self._score(child, body, _LOOK_AHEAD))
             if self._fits(child, best):
@@ -133,7 +141,7 @@ class _Aligner:
             children = self._children(node)
             if len(children) == 1 and _is_second(self._nodes[children[0]].name):
                 children = self._children(children[0])
-            for child, below in zip(children, inputs):
+            for child, below in zip(children, inputs, strict=False):
                 score += self._score(child, below, depth - 1)
         return score
 

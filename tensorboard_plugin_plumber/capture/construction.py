@@ -159,8 +159,13 @@ def functions_of(dataset: Any) -> dict[str, FunctionRecord]:
         datasets = _traced.get(graph, {}) if graph is not None else {}
         python_function = _given_generator(getattr(value, "_func", None))
         code = places.code_of(python_function)
-        found[name] = FunctionRecord(places.function_name(python_function), code, places.definition_of(code),
-                                     places.fixed_names(python_function, code), datasets)
+        found[name] = FunctionRecord(
+            places.function_name(python_function),
+            code,
+            places.definition_of(code),
+            places.fixed_names(python_function, code),
+            datasets,
+        )
     return found
 
 
@@ -169,8 +174,12 @@ def _given_generator(function: Any) -> Any:
     if getattr(function, "__name__", "") != "flat_map_fn" or not getattr(function, "__closure__", None):
         return function
     try:
-        inner = dict(zip(function.__code__.co_freevars, function.__closure__))["get_iterator_id_fn"].cell_contents
-        state = dict(zip(inner.__code__.co_freevars, inner.__closure__))["generator_state"].cell_contents
+        inner = dict(zip(function.__code__.co_freevars, function.__closure__, strict=False))[
+            "get_iterator_id_fn"
+        ].cell_contents
+        state = dict(zip(inner.__code__.co_freevars, inner.__closure__, strict=False))[
+            "generator_state"
+        ].cell_contents
         return state._generator
     except (KeyError, AttributeError, ValueError):
         return function
@@ -214,7 +223,7 @@ def tensor_bytes(tensor: Any) -> int:
 
 def _is_structural(value: Any) -> bool:
     """Datasets, functions, specs and options: the dataset holds them, or they hold no data."""
-    if isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
+    if callable(value):
         return True
     kinds = {base.__name__ for base in type(value).__mro__}
     return bool(kinds & {"DatasetV2", "TypeSpec", "DType", "TensorShape", "OptionsBase"})

@@ -51,8 +51,11 @@ def _describe(dataset: Any, role: str) -> Description:
     matched = running.match(found.running, root)
     pipeline = m.Pipeline(role=role, consumer=m.CONSUMER_UNSPECIFIED)
     _fill_options(pipeline, options)
-    _fill_running(pipeline, matched, pipeline.options_deterministic
-                  if pipeline.HasField("options_deterministic") else True)
+    _fill_running(
+        pipeline,
+        matched,
+        pipeline.options_deterministic if pipeline.HasField("options_deterministic") else True,
+    )
     operators = [one for one in root.walk() if not one.foreign]
     _fill_operators(pipeline, operators, matched, found.library, found.names)
     _fill_injected(pipeline, matched, [one for one in root.walk() if one.foreign])
@@ -93,13 +96,20 @@ def _fill_running(pipeline: m.Pipeline, matched: list[Running], deterministic: b
         out.operators.extend(names or [one.injected or f"injected-{one.index}"])
 
 
-def _fill_operators(pipeline: m.Pipeline, operators: list[Written], matched: list[Running],
-                    library: dict[str, Any], names: dict[int, str]) -> None:
+def _fill_operators(
+    pipeline: m.Pipeline,
+    operators: list[Written],
+    matched: list[Running],
+    library: dict[str, Any],
+    names: dict[int, str],
+) -> None:
     executes: dict[str, int] = {}
     for one in matched:
         for operator in one.operators:
             head = set(operator.head.tags) & set(one.node.tags) or operator.head.op == one.node.op
-            if operator.id not in executes or head and not _is_head(matched[executes[operator.id]], operator):
+            if operator.id not in executes or (
+                head and not _is_head(matched[executes[operator.id]], operator)
+            ):
                 executes[operator.id] = one.index
     caches = legality.cache(operators[0], library) if operators else {}
     for operator in operators:
@@ -165,8 +175,11 @@ def _user_function(operator: Written) -> Any:
 
 
 def _is_random_source(operator: Written) -> bool:
-    return any(graphs.base_op(node.op) in ("ShuffleDataset", "ShuffleAndRepeatDataset", "RandomDataset",
-                                           "SamplingDataset") for node in operator.nodes)
+    return any(
+        graphs.base_op(node.op)
+        in ("ShuffleDataset", "ShuffleAndRepeatDataset", "RandomDataset", "SamplingDataset")
+        for node in operator.nodes
+    )
 
 
 def _fill_verdict(out: m.Legality, verdict: legality.Verdict) -> None:
@@ -243,7 +256,9 @@ def _notes(pipeline: m.Pipeline, operators: list[Written]) -> list[str]:
         notes.append("autotune is off for this pipeline: TensorFlow counts nothing.")
     blind = [one.id for one in operators if one.pair.construction is None]
     if blind and len(blind) == len(operators):
-        notes.append("The pipeline was built before tensorboard_plugin_plumber was imported: its lines are unknown.")
+        notes.append(
+            "The pipeline was built before tensorboard_plugin_plumber was imported: its lines are unknown."
+        )
     elif blind:
         notes.append(f"The lines of {len(blind)} of {len(operators)} operators are unknown.")
     return notes

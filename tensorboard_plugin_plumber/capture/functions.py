@@ -19,45 +19,164 @@ from tensorflow.python.framework import op_def_registry
 from tensorboard_plugin_plumber.capture import graphs, places
 
 PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
-_RANDOM_OPS = frozenset({
-    "Multinomial", "ParameterizedTruncatedNormal", "TruncatedNormal", "SampleDistortedBoundingBox",
-    "SampleDistortedBoundingBoxV2", "NonDeterministicInts", "RngReadAndSkip", "RngSkip",
-    "AllCandidateSampler", "FixedUnigramCandidateSampler", "LearnedUnigramCandidateSampler",
-    "LogUniformCandidateSampler", "ThreadUnsafeUnigramCandidateSampler", "UniformCandidateSampler",
-})
-_RANDOM_DATASETS = frozenset({"RandomDataset", "ShuffleDataset", "ShuffleAndRepeatDataset", "SamplingDataset"})
+_RANDOM_OPS = frozenset(
+    {
+        "Multinomial",
+        "ParameterizedTruncatedNormal",
+        "TruncatedNormal",
+        "SampleDistortedBoundingBox",
+        "SampleDistortedBoundingBoxV2",
+        "NonDeterministicInts",
+        "RngReadAndSkip",
+        "RngSkip",
+        "AllCandidateSampler",
+        "FixedUnigramCandidateSampler",
+        "LearnedUnigramCandidateSampler",
+        "LogUniformCandidateSampler",
+        "ThreadUnsafeUnigramCandidateSampler",
+        "UniformCandidateSampler",
+    }
+)
+_RANDOM_DATASETS = frozenset(
+    {"RandomDataset", "ShuffleDataset", "ShuffleAndRepeatDataset", "SamplingDataset"}
+)
 # Writes, and what to call them.
 _WRITES = {
-    "AssignVariableOp": "a variable", "AssignAddVariableOp": "a variable", "AssignSubVariableOp": "a variable",
-    "Assign": "a variable", "AssignAdd": "a variable", "AssignSub": "a variable",
-    "RngReadAndSkip": "a random generator's state", "RngSkip": "a random generator's state",
-    "LookupTableInsert": "a table", "LookupTableRemove": "a table", "LookupTableImport": "a table",
-    "WriteFile": "a file", "SaveV2": "a file", "Save": "a file", "PrintV2": "the console", "Print": "the console",
-    "WriteScalarSummary": "a summary", "WriteSummary": "a summary", "WriteImageSummary": "a summary",
-    "QueueEnqueue": "a queue", "TensorArrayWrite": "",
+    "AssignVariableOp": "a variable",
+    "AssignAddVariableOp": "a variable",
+    "AssignSubVariableOp": "a variable",
+    "Assign": "a variable",
+    "AssignAdd": "a variable",
+    "AssignSub": "a variable",
+    "RngReadAndSkip": "a random generator's state",
+    "RngSkip": "a random generator's state",
+    "LookupTableInsert": "a table",
+    "LookupTableRemove": "a table",
+    "LookupTableImport": "a table",
+    "WriteFile": "a file",
+    "SaveV2": "a file",
+    "Save": "a file",
+    "PrintV2": "the console",
+    "Print": "the console",
+    "WriteScalarSummary": "a summary",
+    "WriteSummary": "a summary",
+    "WriteImageSummary": "a summary",
+    "QueueEnqueue": "a queue",
+    "TensorArrayWrite": "",
 }
 _SCATTERS = ("ResourceScatter", "ResourceStridedSliceAssign", "ResourceApply", "ResourceSparseApply")
-_READS_VARIABLE = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableV2", "Variable"})
+_READS_VARIABLE = frozenset(
+    {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableV2", "Variable"}
+)
 # Stateful in TensorFlow's books, yet the same for the same input.
-_HARMLESS = frozenset({
-    "Assert", "LookupTableFind", "LookupTableSize", "LookupTableExport", "HashTable", "MutableHashTable",
-    "MutableDenseHashTable", "AnonymousHashTable", "AnonymousMutableHashTable", "AnonymousMutableDenseHashTable",
-    "VarHandleOp", "VarIsInitializedOp", "StatefulPartitionedCall", "PartitionedCall", "If", "While", "Case",
-    "RemoteCall", "SymbolicGradient", "Placeholder", "NoOp", "DummyMemoryCache", "DummySeedGenerator",
-    "DummyIterationCounter", "AnonymousSeedGenerator", "AnonymousMemoryCache", "TensorArray", "TensorArrayRead",
-    "TensorArrayGather", "TensorArrayScatter", "TensorArraySize", "TensorArrayClose", "TensorArrayConcat",
-    "TensorArraySplit", "Stack", "StackPush", "StackPop", "StackClose", "MatchingFiles", "ReadFile",
-    "OptionalFromValue", "GetElementAtIndex",
-})
-_WAITS = PYTHON_OPS | {"ReadFile", "MatchingFiles", "WholeFileReader", "TextLineReader", "TFRecordReader",
-                       "IteratorGetNext", "DecodeVideo", "Barrier", "QueueDequeue", "BigQueryReader"}
-_MUTATORS = frozenset({
-    "append", "extend", "insert", "add", "update", "pop", "popitem", "remove", "discard", "clear", "setdefault",
-    "write", "writelines", "put", "put_nowait", "send", "appendleft", "extendleft", "popleft", "sort", "reverse",
-    "assign", "assign_add", "assign_sub", "shuffle", "seed", "__setitem__", "__setattr__",
-})
-_RANDOM_MODULES = frozenset({"random", "randint", "randn", "rand", "choice", "uniform", "normal", "default_rng",
-                             "permutation", "shuffle", "sample", "integers", "secrets", "uuid4"})
+_HARMLESS = frozenset(
+    {
+        "Assert",
+        "LookupTableFind",
+        "LookupTableSize",
+        "LookupTableExport",
+        "HashTable",
+        "MutableHashTable",
+        "MutableDenseHashTable",
+        "AnonymousHashTable",
+        "AnonymousMutableHashTable",
+        "AnonymousMutableDenseHashTable",
+        "VarHandleOp",
+        "VarIsInitializedOp",
+        "StatefulPartitionedCall",
+        "PartitionedCall",
+        "If",
+        "While",
+        "Case",
+        "RemoteCall",
+        "SymbolicGradient",
+        "Placeholder",
+        "NoOp",
+        "DummyMemoryCache",
+        "DummySeedGenerator",
+        "DummyIterationCounter",
+        "AnonymousSeedGenerator",
+        "AnonymousMemoryCache",
+        "TensorArray",
+        "TensorArrayRead",
+        "TensorArrayGather",
+        "TensorArrayScatter",
+        "TensorArraySize",
+        "TensorArrayClose",
+        "TensorArrayConcat",
+        "TensorArraySplit",
+        "Stack",
+        "StackPush",
+        "StackPop",
+        "StackClose",
+        "MatchingFiles",
+        "ReadFile",
+        "OptionalFromValue",
+        "GetElementAtIndex",
+    }
+)
+_WAITS = PYTHON_OPS | {
+    "ReadFile",
+    "MatchingFiles",
+    "WholeFileReader",
+    "TextLineReader",
+    "TFRecordReader",
+    "IteratorGetNext",
+    "DecodeVideo",
+    "Barrier",
+    "QueueDequeue",
+    "BigQueryReader",
+}
+_MUTATORS = frozenset(
+    {
+        "append",
+        "extend",
+        "insert",
+        "add",
+        "update",
+        "pop",
+        "popitem",
+        "remove",
+        "discard",
+        "clear",
+        "setdefault",
+        "write",
+        "writelines",
+        "put",
+        "put_nowait",
+        "send",
+        "appendleft",
+        "extendleft",
+        "popleft",
+        "sort",
+        "reverse",
+        "assign",
+        "assign_add",
+        "assign_sub",
+        "shuffle",
+        "seed",
+        "__setitem__",
+        "__setattr__",
+    }
+)
+_RANDOM_MODULES = frozenset(
+    {
+        "random",
+        "randint",
+        "randn",
+        "rand",
+        "choice",
+        "uniform",
+        "normal",
+        "default_rng",
+        "permutation",
+        "shuffle",
+        "sample",
+        "integers",
+        "secrets",
+        "uuid4",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -139,21 +258,34 @@ def facts_of(names: Iterable[str], library: dict[str, Any]) -> Facts:
                 if definition is not None and definition.is_stateful:
                     unknown.append(node.op)
             definition = op_def_registry.get(node.op)
-            stateful = stateful or bool(definition is not None and definition.is_stateful and op not in _FRAMES)
+            stateful = stateful or bool(
+                definition is not None and definition.is_stateful and op not in _FRAMES
+            )
     for one in python:
         writes += one.writes
-    return Facts(tuple(python), tuple(random), tuple(seeded), tuple(dict.fromkeys(writes)), reads,
-                 tuple(dict.fromkeys(unknown)), stateful, waits)
+    return Facts(
+        tuple(python),
+        tuple(random),
+        tuple(seeded),
+        tuple(dict.fromkeys(writes)),
+        reads,
+        tuple(dict.fromkeys(unknown)),
+        stateful,
+        waits,
+    )
 
 
 # Call frames, not state of their own.
-_FRAMES = frozenset({"StatefulPartitionedCall", "If", "While", "Case", "RemoteCall", "Placeholder", "NoOp", "Assert"})
+_FRAMES = frozenset(
+    {"StatefulPartitionedCall", "If", "While", "Case", "RemoteCall", "Placeholder", "NoOp", "Assert"}
+)
 
 
 def is_random_op(op: str) -> bool:
     """Whether an op draws random numbers from a state of its own or of a generator."""
-    if op in _RANDOM_OPS or op.startswith(("StatefulUniform", "StatefulStandardNormal", "StatefulTruncated",
-                                           "StatefulRandom")):
+    if op in _RANDOM_OPS or op.startswith(
+        ("StatefulUniform", "StatefulStandardNormal", "StatefulTruncated", "StatefulRandom")
+    ):
         return True
     return op.startswith("Random") and not graphs.is_dataset_op(op)
 
@@ -241,13 +373,27 @@ def _scan(code: types.CodeType) -> tuple[tuple[str, ...], bool]:
                 writes.append(f"the container {target}")
             if name == "STORE_SUBSCR":
                 pop()
-        elif name in ("COPY", "DUP_TOP", "DUP_TOP_TWO", "SWAP", "ROT_TWO", "ROT_THREE", "NOP", "RESUME", "CACHE"):
+        elif name in (
+            "COPY",
+            "DUP_TOP",
+            "DUP_TOP_TWO",
+            "SWAP",
+            "ROT_TWO",
+            "ROT_THREE",
+            "NOP",
+            "RESUME",
+            "CACHE",
+        ):
             _shuffle_stack(stack, name, one.arg or 0)
         else:
             for _ in range(-effect):
                 pop()
             stack += [None] * max(effect, 0)
-            if effect <= 0 and stack and name.startswith(("CALL", "BINARY", "BUILD", "COMPARE", "UNARY", "FORMAT")):
+            if (
+                effect <= 0
+                and stack
+                and name.startswith(("CALL", "BINARY", "BUILD", "COMPARE", "UNARY", "FORMAT"))
+            ):
                 stack[-1] = None
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -25,7 +25,9 @@ _IGNORE_EXTERNAL_STATE = 1  # tf.data.experimental.ExternalStatePolicy.IGNORE
 _MAX_DEPTH = 64
 _LARGE_CONSTANT = 4096
 # Operators that carry options or bookkeeping and hand every element through.
-TRANSPARENT = frozenset({"ModelDataset", "PrivateThreadPoolDataset", "MaxIntraOpParallelismDataset", "OptionsDataset"})
+TRANSPARENT = frozenset(
+    {"ModelDataset", "PrivateThreadPoolDataset", "MaxIntraOpParallelismDataset", "OptionsDataset"}
+)
 # Operators that iterate the datasets which their function returns, and that function's attribute.
 _BODIES = {
     "FlatMapDataset": "f",
@@ -79,11 +81,17 @@ class Node:
 
     def functions(self) -> dict[str, str]:
         """Attribute -> library name of each function the operator calls."""
-        return {name: value.func.name for name, value in sorted(self.proto.attr.items()) if value.HasField("func")}
+        return {
+            name: value.func.name for name, value in sorted(self.proto.attr.items()) if value.HasField("func")
+        }
 
     def inputs_named(self, argument: str) -> list[Any]:
         """The producers (NodeDef) of an input, constants mostly; None for those known only when it runs."""
-        return [_producer(self.scope, reference)[1] for name, reference in _named_inputs(self.proto) if name == argument]
+        return [
+            _producer(self.scope, reference)[1]
+            for name, reference in _named_inputs(self.proto)
+            if name == argument
+        ]
 
     def walk(self) -> Iterator[Node]:
         """Itself and all below, inputs before bodies, in pre-order."""
@@ -135,7 +143,9 @@ def finalise(written: Any, dataset: Any) -> Graphs:
         for node in nodes:
             if is_dataset_op(node.op) and "metadata" in node.attr:
                 name = f"#{count}".encode()
-                given = dataset_metadata_pb2.Metadata.FromString(node.attr["metadata"].s).name.decode(errors="replace")
+                given = dataset_metadata_pb2.Metadata.FromString(node.attr["metadata"].s).name.decode(
+                    errors="replace"
+                )
                 if given and not _AUTOMATIC_NAME.match(given):
                     names[count] = given
                 node.attr["metadata"].s = dataset_metadata_pb2.Metadata(name=name).SerializeToString()
@@ -143,7 +153,8 @@ def finalise(written: Any, dataset: Any) -> Graphs:
     variant = gen_experimental_dataset_ops.dataset_from_graph(tagged.SerializeToString())
     structure = dataset._flat_structure
     final = gen_dataset_ops.finalize_dataset(
-        variant, output_types=structure["output_types"], output_shapes=structure["output_shapes"])
+        variant, output_types=structure["output_types"], output_shapes=structure["output_shapes"]
+    )
     runs = serialise(final)
     library = {function.signature.name: function for function in tagged.library.function}
     return Graphs(tree(tagged), tree(runs), library, names)
@@ -158,7 +169,8 @@ def serialise(variant: Any) -> Any:
     from tensorflow.python.ops import gen_dataset_ops
 
     data = gen_dataset_ops.dataset_to_graph_v2(
-        variant, external_state_policy=_IGNORE_EXTERNAL_STATE, strip_device_assignment=False).numpy()
+        variant, external_state_policy=_IGNORE_EXTERNAL_STATE, strip_device_assignment=False
+    ).numpy()
     if not data:
         raise ValueError("the dataset is too large to be serialised")
     return graph_pb2.GraphDef.FromString(data)
@@ -252,7 +264,7 @@ def _enter(scope: Scope, name: str, references: Any) -> Scope | None:
     if function is None:
         return None
     arguments = {}
-    for argument, reference in zip(function.signature.input_arg, references):
+    for argument, reference in zip(function.signature.input_arg, references, strict=False):
         if reference is not None:
             arguments[argument.name] = reference
     return Scope({node.name: node for node in function.node_def}, arguments, scope.library)
@@ -299,7 +311,7 @@ def _named_inputs(proto: Any) -> list[tuple[str, str]]:
             count = len(proto.attr[argument.type_list_attr].list.type)
         else:
             count = 1
-        named += [(argument.name, one) for one in data[len(named):len(named) + count]]
+        named += [(argument.name, one) for one in data[len(named) : len(named) + count]]
     return named
 
 

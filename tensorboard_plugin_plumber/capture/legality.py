@@ -16,8 +16,16 @@ from tensorboard_plugin_plumber.capture.graphs import Node
 from tensorboard_plugin_plumber.capture.written import Written
 
 THREADS = "assumes your function may run in several threads"
-_PARALLEL_TYPES = frozenset({"MapDataset", "ParallelMapDataset", "InterleaveDataset", "ParallelInterleaveDataset",
-                             "BatchDataset", "ParallelBatchDataset"})
+_PARALLEL_TYPES = frozenset(
+    {
+        "MapDataset",
+        "ParallelMapDataset",
+        "InterleaveDataset",
+        "ParallelInterleaveDataset",
+        "BatchDataset",
+        "ParallelBatchDataset",
+    }
+)
 _FROZEN = frozenset({"CacheDataset"})
 
 
@@ -52,8 +60,11 @@ def _cache(operator: Written, library: dict[str, Any], verdicts: dict[str, Verdi
     if verdict is None:
         reserve = next((one for one in below if one.reason and one.allowed), None)
         reads = facts(operator, library).reads_variables
-        verdict = Verdict(True, "assumes that the variables its function reads do not change", operator.id) \
-            if reads else reserve or Verdict(True)
+        verdict = (
+            Verdict(True, "assumes that the variables its function reads do not change", operator.id)
+            if reads
+            else reserve or Verdict(True)
+        )
     verdicts[operator.id] = verdict
     return verdict
 
@@ -62,8 +73,11 @@ def _endless(operator: Written) -> Verdict | None:
     culprit = endless(operator)
     if culprit is None:
         return None
-    return Verdict(False, f"its input never ends ({describe_operator(culprit)}), so that a cache would never be complete",
-                   culprit.id)
+    return Verdict(
+        False,
+        f"its input never ends ({describe_operator(culprit)}), so that a cache would never be complete",
+        culprit.id,
+    )
 
 
 def endless(operator: Written) -> Written | None:
@@ -99,16 +113,22 @@ def _own_reason(operator: Written, library: dict[str, Any]) -> Verdict | None:
         if "DataService" in base:
             return Verdict(False, f"{name} takes its elements from a tf.data service", operator.id)
         if base == "GeneratorDataset":
-            return Verdict(False, f"{name} runs Python code whose results may differ from epoch to epoch", operator.id)
+            return Verdict(
+                False, f"{name} runs Python code whose results may differ from epoch to epoch", operator.id
+            )
     found = facts(operator, library)
     if found.python:
-        return Verdict(False, f"{name} runs Python code ({_names(found.python)}) of unknown purity", operator.id)
+        return Verdict(
+            False, f"{name} runs Python code ({_names(found.python)}) of unknown purity", operator.id
+        )
     if found.random:
         return Verdict(False, f"{name} draws random numbers ({found.random[0]})", operator.id)
     if found.writes:
         return Verdict(False, f"{name} writes {', '.join(found.writes)}", operator.id)
     if found.unknown:
-        return Verdict(False, f"{name} holds state that is not understood ({', '.join(found.unknown)})", operator.id)
+        return Verdict(
+            False, f"{name} holds state that is not understood ({', '.join(found.unknown)})", operator.id
+        )
     if found.reads_variables and _reads_trainable(operator):
         return Verdict(False, f"{name} reads variables that training changes", operator.id)
     return None
@@ -138,8 +158,10 @@ def _reads_trainable(operator: Written) -> bool:
 def parallel(operator: Written, library: dict[str, Any]) -> Verdict | None:
     """May several calls of this operator run at once? None where the question makes no sense."""
     base = graphs.base_op(operator.head.op)
-    if base not in _PARALLEL_TYPES or (operator.pair.construction is not None and operator.type in
-                                       ("Generator", "TFRecord", "TextLine", "FixedLengthRecord")):
+    if base not in _PARALLEL_TYPES or (
+        operator.pair.construction is not None
+        and operator.type in ("Generator", "TFRecord", "TextLine", "FixedLengthRecord")
+    ):
         return None
     name = describe_operator(operator)
     inside = [operator, *(one for one in _bodies(operator))]
@@ -153,10 +175,16 @@ def parallel(operator: Written, library: dict[str, Any]) -> Verdict | None:
         if found.writes:
             return Verdict(False, f"{name} writes {', '.join(found.writes)}", one.id)
         if found.seeded:
-            return Verdict(False, f"{name} draws random numbers with a seed ({found.seeded[0]}): the order of the "
-                                  "calls decides the draws", one.id)
+            return Verdict(
+                False,
+                f"{name} draws random numbers with a seed ({found.seeded[0]}): the order of the "
+                "calls decides the draws",
+                one.id,
+            )
         if found.unknown:
-            return Verdict(False, f"{name} holds state that is not understood ({', '.join(found.unknown)})", one.id)
+            return Verdict(
+                False, f"{name} holds state that is not understood ({', '.join(found.unknown)})", one.id
+            )
         if python:
             reserve = THREADS
     return Verdict(True, reserve, operator.id if reserve else "")

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 _USER, _TENSORFLOW, _TF_DATA, _LIBRARY, _GENERATED = range(5)
-_TENSORFLOW_DIRECTORY = os.sep + "tensorflow" + os.sep
+# tf.distribute puts operators of its own around the user's pipeline.
+_DISTRIBUTE = os.sep + os.path.join("tensorflow", "python", "distribute") + os.sep
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # The demo's training script plays the user; the rest of the package is Plumber.
 _DEMO = os.path.join(_HERE, "demo") + os.sep
@@ -49,8 +50,7 @@ class Call:
     @property
     def scope(self) -> str:
         """Name of the function that contains the line."""
-        name = self.origin[2] if self.origin else self.code.co_name
-        return "<module>" if name == "<module>" else name
+        return self.origin[2] if self.origin else self.code.co_name
 
     @property
     def line(self) -> int:
@@ -79,7 +79,7 @@ def locate(frame: types.FrameType | None) -> tuple[str, Call | None, tuple[str, 
                     site = (code.co_filename, frame.f_lasti)
                 else:
                     method = code.co_name
-            elif kind != _TENSORFLOW:
+            elif kind != _TENSORFLOW or _DISTRIBUTE in code.co_filename:
                 inside = False
                 site = (code.co_filename, frame.f_lasti)
         if kind in (_USER, _GENERATED):
@@ -115,7 +115,7 @@ def code_of(function: Any) -> types.CodeType | None:
     function = unwrap(function)
     code = getattr(function, "__code__", None)
     if code is None and function is not None and not isinstance(function, type):
-        code = getattr(getattr(type(function), "__call__", None), "__code__", None)
+        code = getattr(type(function).__dict__.get("__call__"), "__code__", None)
     return code if isinstance(code, types.CodeType) else None
 
 
@@ -190,7 +190,7 @@ def _classify(path: str) -> int:
             if path.startswith(folder + os.sep):
                 if name != "tensorflow":
                     return _LIBRARY
-                inside = path[len(folder):]
+                inside = path[len(folder) :]
                 return _TF_DATA if inside.startswith(f"{os.sep}python{os.sep}data{os.sep}") else _TENSORFLOW
     return _USER
 
@@ -203,7 +203,7 @@ def _origin(path: str, line: int) -> tuple[str, int, str] | None:
     if not stack:
         return None
     found = stack[-1].get_effective_source_map().get((path, line))
-    return None if found is None else (found[0], found[1], found[2])
+    return None if found is None else (found[0], found[1], found[2] or "<lambda>")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -226,8 +226,12 @@ def _line_in_bytecode(call: Call) -> int:
         return call.frame_line
     last = before[-1]
     count = last.arg or 0
-    wanted = {"CALL_FUNCTION_KW": count + 2, "CALL_FUNCTION": count + 1, "CALL_METHOD": count + 2,
-              "CALL_FUNCTION_EX": 2 + (count & 1)}.get(last.opname)
+    wanted = {
+        "CALL_FUNCTION_KW": count + 2,
+        "CALL_FUNCTION": count + 1,
+        "CALL_METHOD": count + 2,
+        "CALL_FUNCTION_EX": 2 + (count & 1),
+    }.get(last.opname)
     if wanted is None:
         return call.frame_line
     depth = 0
@@ -246,7 +250,7 @@ def _lines_by_offset(code: types.CodeType) -> dict[int, int]:
     lines: dict[int, int] = {}
     for start, end, line in code.co_lines():
         if line is not None:
-            lines.update({offset: line for offset in range(start, end, 2)})
+            lines.update(dict.fromkeys(range(start, end, 2), line))
     return lines
 
 
@@ -262,16 +266,23 @@ def _line_in_source(call: Call, path: str, line: int) -> int:
     found = [
         node.func
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == call.method
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == call.method
         and node.lineno <= line <= (node.end_lineno or node.lineno)
     ]
     found.sort(key=lambda one: (one.end_lineno or 0, one.end_col_offset or 0))
     lines = _lines_by_offset(call.code)
-    rank = sum(
-        one.opname in ("LOAD_ATTR", "LOAD_METHOD") and one.argval == call.method
-        and one.offset < call.instruction and lines.get(one.offset) == call.frame_line
-        for one in dis.get_instructions(call.code)
-    ) - 1
+    rank = (
+        sum(
+            one.opname in ("LOAD_ATTR", "LOAD_METHOD")
+            and one.argval == call.method
+            and one.offset < call.instruction
+            and lines.get(one.offset) == call.frame_line
+            for one in dis.get_instructions(call.code)
+        )
+        - 1
+    )
     if not 0 <= rank < len(found):
         return line
     return found[rank].end_lineno or line

@@ -9,7 +9,11 @@ from tensorboard_plugin_plumber.capture.graphs import Node
 from tensorboard_plugin_plumber.capture.written import Written
 
 _FINITE_AND_NOT = {"RepeatDataset": "Repeat", "TakeDataset": "Take", "SkipDataset": "Skip"}
-_MODEL_NAMES = {"TensorDataset": "FromTensor", "ShuffleDataset": "Shuffle", "ShuffleAndRepeatDataset": "ShuffleAndRepeat"}
+_MODEL_NAMES = {
+    "TensorDataset": "FromTensor",
+    "ShuffleDataset": "Shuffle",
+    "ShuffleAndRepeatDataset": "ShuffleAndRepeat",
+}
 
 
 @dataclass
@@ -65,8 +69,15 @@ def match(running: Node, written: Written) -> list[Running]:
     return found
 
 
-def _walk(node: Node, context: list[Node], parent: Running | None, in_body: bool, owner: dict[int, Written],
-          claimed: set[int], found: list[Running]) -> Running:
+def _walk(
+    node: Node,
+    context: list[Node],
+    parent: Running | None,
+    in_body: bool,
+    owner: dict[int, Written],
+    claimed: set[int],
+    found: list[Running],
+) -> Running:
     one = Running(node, parent, in_body, len(found))
     found.append(one)
     sources = _sources(node, context, claimed)
@@ -76,15 +87,25 @@ def _walk(node: Node, context: list[Node], parent: Running | None, in_body: bool
         if operator is not None and operator not in one.operators:
             one.operators.append(operator)
     last = sources[-1] if sources else None
-    one.children = _below(node.inputs, last.inputs if last is not None else context, context, one, False, owner,
-                          claimed, found)
-    one.bodies = _below(node.bodies, last.bodies if last is not None else [], context, one, True, owner, claimed,
-                        found)
+    one.children = _below(
+        node.inputs, last.inputs if last is not None else context, context, one, False, owner, claimed, found
+    )
+    one.bodies = _below(
+        node.bodies, last.bodies if last is not None else [], context, one, True, owner, claimed, found
+    )
     return one
 
 
-def _below(nodes: list[Node], sources: list[Node], context: list[Node], parent: Running, in_body: bool,
-           owner: dict[int, Written], claimed: set[int], found: list[Running]) -> list[Running]:
+def _below(
+    nodes: list[Node],
+    sources: list[Node],
+    context: list[Node],
+    parent: Running,
+    in_body: bool,
+    owner: dict[int, Written],
+    claimed: set[int],
+    found: list[Running],
+) -> list[Running]:
     below = []
     for index, node in enumerate(nodes):
         inside = [sources[index]] if len(nodes) == len(sources) else (sources or context)

@@ -14,13 +14,36 @@ AUTOTUNE = -1
 INFINITE = -1
 UNKNOWN = -2
 # Functions of these are called for every element they deliver or take.
-_CALLS = frozenset({"MapDataset", "ParallelMapDataset", "MapAndBatchDataset", "FilterDataset", "ParallelFilterDataset",
-                    "ScanDataset", "TakeWhileDataset", "GroupByWindowDataset", "GroupByReducerDataset",
-                    "GeneratorDataset", "MapOnGpuDataset"})
-_COUNTS = {"TakeDataset": "count", "SkipDataset": "count", "RepeatDataset": "count", "ShardDataset": "num_shards",
-           "RangeDataset": "stop", "WindowDataset": "size", "ShuffleAndRepeatDataset": "count"}
-_BUFFERS = {"PrefetchDataset": "buffer_size", "ShuffleDataset": "buffer_size", "ShuffleAndRepeatDataset": "buffer_size",
-            "ParallelInterleaveDataset": "buffer_output_elements"}
+_CALLS = frozenset(
+    {
+        "MapDataset",
+        "ParallelMapDataset",
+        "MapAndBatchDataset",
+        "FilterDataset",
+        "ParallelFilterDataset",
+        "ScanDataset",
+        "TakeWhileDataset",
+        "GroupByWindowDataset",
+        "GroupByReducerDataset",
+        "GeneratorDataset",
+        "MapOnGpuDataset",
+    }
+)
+_COUNTS = {
+    "TakeDataset": "count",
+    "SkipDataset": "count",
+    "RepeatDataset": "count",
+    "ShardDataset": "num_shards",
+    "RangeDataset": "stop",
+    "WindowDataset": "size",
+    "ShuffleAndRepeatDataset": "count",
+}
+_BUFFERS = {
+    "PrefetchDataset": "buffer_size",
+    "ShuffleDataset": "buffer_size",
+    "ShuffleAndRepeatDataset": "buffer_size",
+    "ParallelInterleaveDataset": "buffer_output_elements",
+}
 
 
 def usable_cores() -> int:
@@ -167,7 +190,9 @@ def _cardinality(node: Node) -> int:
         return first if count < 0 else count if first == INFINITE else min(count, first)
     if base == "SkipDataset":
         count = _integer(node, "count")
-        return first if first < 0 else UNKNOWN if count is None else max(0, first - count) if count >= 0 else 0
+        return (
+            first if first < 0 else UNKNOWN if count is None else max(0, first - count) if count >= 0 else 0
+        )
     if base in ("BatchDataset", "ParallelBatchDataset", "PaddedBatchDataset"):
         size, drop = _integer(node, "batch_size"), node.constant("drop_remainder")
         return first if first < 0 or not size else first // size if drop else -(-first // size)
@@ -176,8 +201,14 @@ def _cardinality(node: Node) -> int:
             return UNKNOWN
         finite = [one for one in below if one >= 0]
         return min(finite) if finite else INFINITE
-    if base in ("MapDataset", "ParallelMapDataset", "PrefetchDataset", "ShuffleDataset", "CacheDataset",
-                "ScanDataset"):
+    if base in (
+        "MapDataset",
+        "ParallelMapDataset",
+        "PrefetchDataset",
+        "ShuffleDataset",
+        "CacheDataset",
+        "ScanDataset",
+    ):
         return first
     return UNKNOWN
 

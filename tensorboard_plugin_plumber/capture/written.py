@@ -77,7 +77,7 @@ class Written:
 
 
 def kind_of(op: str) -> str:
-    """"ParallelMapDatasetV2" -> "ParallelMap"."""
+    """ "ParallelMapDatasetV2" -> "ParallelMap"."""
     return re.sub(r"Dataset(V\d+)?$", "", op)
 
 
@@ -123,7 +123,7 @@ def _pair(node: Node, dataset: Any, pairs: dict[int, Pair], outer: Construction 
     inputs = _inputs(dataset)
     below = list(node.inputs)
     if len(inputs) == len(below):
-        for child, one in zip(below, inputs):
+        for child, one in zip(below, inputs, strict=False):
             if _fits(one, child) or not _skipped_internal(child, one):
                 _pair(child, one, pairs, None)
             else:
@@ -134,8 +134,12 @@ def _pair(node: Node, dataset: Any, pairs: dict[int, Pair], outer: Construction 
 
 def _skipped_internal(node: Node, dataset: Any) -> bool:
     """The node was made inside its consumer's constructor: the object belongs to the node below."""
-    return len(node.inputs) == 1 and kind_of(node.op) in ("Map", "ParallelMap") and _fits(
-        _unwrap(dataset)[1], node.inputs[0]) and not _fits(_unwrap(dataset)[1], node)
+    return (
+        len(node.inputs) == 1
+        and kind_of(node.op) in ("Map", "ParallelMap")
+        and _fits(_unwrap(dataset)[1], node.inputs[0])
+        and not _fits(_unwrap(dataset)[1], node)
+    )
 
 
 def _pair_bodies(node: Node, functions: dict[str, FunctionRecord], pairs: dict[int, Pair]) -> None:
@@ -168,7 +172,9 @@ def _unwrap(dataset: Any) -> tuple[Construction | None, Any]:
         else:
             inner = getattr(dataset, "_impl", None)
             if inner is not None and outer is None:
-                outer = construction.construction_of(dataset) or Construction(type(dataset).__name__, "__init__", None, None)
+                outer = construction.construction_of(dataset) or Construction(
+                    type(dataset).__name__, "__init__", None, None
+                )
         if inner is None:
             break
         dataset = inner
@@ -225,13 +231,23 @@ def _is_part(one: Written, consumer: Node, child: Node, pairs: dict[int, Pair]) 
     if _is_reader_body(consumer, child) or _is_generator_part(consumer, child):
         return True
     head, made = one.pair.construction, pair.construction
-    if head is None or made is None or head.site is None or head.site != made.site or head.method != made.method:
+    if (
+        head is None
+        or made is None
+        or head.site is None
+        or head.site != made.site
+        or head.method != made.method
+    ):
         return False
     return made.class_name != head.class_name or head.method in _REPEATING
 
 
 def _is_reader_body(consumer: Node, child: Node) -> bool:
-    return graphs.base_op(child.op) in _READERS and "read_one_file" in child.function and child in consumer.bodies
+    return (
+        graphs.base_op(child.op) in _READERS
+        and "read_one_file" in child.function
+        and child in consumer.bodies
+    )
 
 
 def _is_generator_part(consumer: Node, child: Node) -> bool:
