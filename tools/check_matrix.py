@@ -59,7 +59,7 @@ def make_dataset():
 
 model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
 model.compile("sgd", "mse")
-model.fit(make_dataset(), steps_per_epoch=int(sys.argv[2]), epochs=3, verbose=0,
+model.fit(make_dataset(), steps_per_epoch=int(sys.argv[2]), epochs=2, verbose=0,
           callbacks=[plumber.PlumberCallback(sys.argv[1])])
 """
 AUGMENT_LINE = 1 + FIT.splitlines().index("    dataset = dataset.map(augment)")
@@ -120,7 +120,7 @@ def check(tensorflow: str, python: str, directory: Path) -> Result:
     def fit_and_report() -> None:
         program = directory / "train.py"
         program.write_text(FIT, encoding="utf-8")
-        run([binaries / "python", program, log_directory, "500"], directory)
+        run([binaries / "python", program, log_directory, "150"], directory)
         report = json.loads(run([binaries / "plumber", "report", log_directory, "--json"], directory))
         sources = {row["id"]: row["source"] for row in report["operators"]}
         bottleneck = sources.get(report["bottleneck"]["operator"])

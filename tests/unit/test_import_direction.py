@@ -13,11 +13,11 @@ ROOT = Path(__file__).resolve().parents[2] / PACKAGE
 
 # Room -> floor. A room imports itself, and rooms of lower floors.
 FLOORS = {
-    "_import_hook": 4,
-    "callback": 4,
-    "cli": 4,
-    "demo": 4,
-    "diagnosis": 4,
+    "_import_hook": 6,
+    "cli": 6,
+    "demo": 6,
+    "callback": 5,
+    "diagnosis": 5,
     "tracing": 4,
     "capture": 3,
     "plugin": 3,
@@ -25,6 +25,7 @@ FLOORS = {
     "target": 3,
     "events": 2,
     "model": 2,
+    "quiet": 1,
     "schema": 1,
     "_version": 0,
 }
