@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ from tensorboard_plugin_plumber.capture.align import align
 from tensorboard_plugin_plumber.capture.consumer import ConsumerMeter, GapReader, Phase, StepJoin, WindowJoin
 from tensorboard_plugin_plumber.capture.counters import Count, IteratorCounters, Now
 from tensorboard_plugin_plumber.capture.describe import Description
-from tensorboard_plugin_plumber.capture.threads import PoolTimes
+from tensorboard_plugin_plumber.capture.threads import PoolTimes, ThreadTime
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 # A pipeline counts as live for so long after its last element.
@@ -67,6 +68,7 @@ class FollowedPipeline:
             return
         self._take_now(iterator)
         self._followed.remove(iterator)
+        self.pool.finish(iterator.thread_ids, iterator.last_times)
         self._ended_steps += iterator.steps
         if iterator.counters is not None:
             self._ended = [_sum(a, b) for a, b in zip(self._ended, iterator.counters.counts(), strict=True)]
@@ -183,6 +185,7 @@ class FollowedIterator:
       through_boundary: it stands behind a `boundary.Boundary`.
       ended_s: `perf_counter` when it was gone.
       last_content: its last model, once it is gone.
+      last_times: of the threads of its pool, once it is gone.
       last_dataset: the dataset, from the iterator's death to the last look: it may be all that is left.
     """
 
@@ -197,6 +200,7 @@ class FollowedIterator:
     gone: bool = False
     ended_s: float = 0.0
     last_content: bytes | None = None
+    last_times: Mapping[int, ThreadTime] = field(default_factory=dict)
     last_dataset: Any = None
     pipeline: FollowedPipeline | None = None
     counters: IteratorCounters | None = None

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tensorboard_plugin_plumber._version import __version__
-from tensorboard_plugin_plumber.capture import guard, host, iterators, overhead
+from tensorboard_plugin_plumber.capture import guard, host, iterators, overhead, threads
 from tensorboard_plugin_plumber.capture.boundary import Boundary, install_boundary
 from tensorboard_plugin_plumber.capture.consumer import Phase, StepClock
 from tensorboard_plugin_plumber.capture.describe import describe
@@ -35,7 +35,6 @@ from tensorboard_plugin_plumber.schema.recording import Recording
 _FIRST_INTERVAL_S = 1.0
 # The interval doubles every so many samples: a week of them stays small.
 _SAMPLES_PER_INTERVAL = 1000
-_POOL_INTERVAL_S = 1.0
 # A program that builds new pipelines again and again would grow the graph without end.
 _MAX_PIPELINES = 32
 
@@ -121,7 +120,6 @@ class CaptureSession:
         self._graph_sequence = 0
         self._sample_sequence = 0
         self._next_sample_s = 0.0
-        self._next_pool_s = 0.0
         self._pace = Pace()
         # Of the present look; happens once per pipeline, and must not slow the pace.
         self._describing_cpu_s = 0.0
@@ -249,6 +247,7 @@ class CaptureSession:
 
         def at_end(content: bytes | None) -> None:
             followed.last_content = content
+            followed.last_times = threads.times_of(followed.thread_ids)
             if followed.pipeline is None:
                 followed.last_dataset = dataset
             followed.ended_s = time.perf_counter()
@@ -300,10 +299,6 @@ class CaptureSession:
                 if iterator.pipeline is not None:
                     iterator.pipeline.leave(iterator)
         now_s = time.perf_counter()
-        if now_s >= self._next_pool_s:
-            self._next_pool_s = now_s + _POOL_INTERVAL_S
-            for pipeline in self._pipelines:
-                pipeline.pool.update()
         self._pace.looked(
             now_s,
             steps=grown,
@@ -400,6 +395,9 @@ class CaptureSession:
         """Writes a sample, after the graph if that has changed."""
         if not self._pipelines:
             return
+        for pipeline in self._pipelines:
+            # With each sample, so that the pool's time and the counters are of the same moment.
+            pipeline.pool.update()
         now_s = time.perf_counter()
         if self._graph_changed:
             self._sink.write_graph(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 _TASKS = "/proc/self/task"
@@ -41,6 +41,12 @@ def thread_time(thread_id: int) -> ThreadTime | None:
     return ThreadTime(int(cpu_ns) * _NANOSECONDS, int(run_queue_ns) * _NANOSECONDS)
 
 
+def times_of(ids: Iterable[int]) -> dict[int, ThreadTime]:
+    """Times of those of the threads that run and can be read."""
+    times = ((thread_id, thread_time(thread_id)) for thread_id in ids)
+    return {thread_id: time for thread_id, time in times if time is not None}
+
+
 def main_thread_time() -> ThreadTime | None:
     """Times of the interpreter's main thread; None where they cannot be read."""
     native_id = threading.main_thread().native_id
@@ -65,13 +71,24 @@ class PoolTimes:
         """Reads all threads that still run: about 10 µs each."""
         for thread_id, last in list(self._last.items()):
             now = thread_time(thread_id)
-            if now is None or now.cpu_s < last.cpu_s:  # ended, or its id was given to a new thread
-                self._ended_cpu_s += last.cpu_s
-                self._ended_run_queue_s += last.run_queue_s
-                del self._last[thread_id]
-            else:
+            if now is not None and now.cpu_s >= last.cpu_s:  # else it ended, or its id is another's now
                 self._known = True
                 self._last[thread_id] = now
+
+    def finish(self, ids: Iterable[int], last: Mapping[int, ThreadTime]) -> None:
+        """The threads of a pool have ended: follows them no more, what they did stays.
+
+        Args:
+          ids: of the pool's threads.
+          last: their times when they were about to end; where it lacks one, its last update counts.
+        """
+        for thread_id in ids:
+            before = self._last.pop(thread_id, None)
+            if before is not None:
+                self._known = self._known or thread_id in last
+                time = last.get(thread_id, before)
+                self._ended_cpu_s += time.cpu_s
+                self._ended_run_queue_s += time.run_queue_s
 
     def total(self) -> ThreadTime | None:
         """Sums at the last update; None if no thread could ever be read."""

@@ -136,7 +136,11 @@ def _share_on_core(totals: Totals, calls_s: float, some_wait: bool) -> float:
         return 1.0
     # The run queue also holds threads that are only about to take a call: where nothing else can make a call
     # longer than its core time, the calls' own wall time is the better measure.
-    return runnable if some_wait or calls_s <= 0 else min(core / calls_s, 1.0)
+    if calls_s <= 0:
+        return runnable
+    computed = min(core / calls_s, 1.0)
+    # A call that waits too is on a core for a smaller share of its time than of its runnable time.
+    return max(runnable, computed) if some_wait else computed
 
 
 def _mark_gil(python: Array, cpu: Array, wait: Array, gil: Array, wall: Array, totals: Totals) -> None:
