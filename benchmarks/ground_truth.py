@@ -14,7 +14,9 @@ Drop every iterator over the first three before the interpreter ends, or TensorF
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -25,8 +27,7 @@ import tensorflow as tf
 
 MapFunction = Callable[[tf.Tensor], tf.Tensor]
 
-# Large enough that hashing one block releases the GIL (above 2047 bytes) and takes some 30 µs.
-_BLOCK = bytes(64 * 1024)
+_BLOCK = bytes(1 << 20)
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,29 @@ class Books:
 
 
 def spin(books: Books, seconds: float) -> MapFunction:
-    """Identity that uses `seconds` of a core for each element, the GIL free."""
+    """Identity that uses about `seconds` of a core for each element, the GIL free.
+
+    One call into C, so that the GIL is asked for once: with many short ones, waiting for it
+    would be most of what is measured.
+    """
+    data = memoryview(_BLOCK * math.ceil(seconds / _hash_s() + 1))[: int(len(_BLOCK) * seconds / _hash_s())]
 
     def work() -> None:
-        end = time.thread_time() + seconds
-        while time.thread_time() < end:
-            hashlib.blake2b(_BLOCK)
+        hashlib.blake2b(data)
 
     return _numpy_map("spin", books, work)
+
+
+@functools.cache
+def _hash_s() -> float:
+    """Seconds of a core that hashing one block takes: the best of some."""
+
+    def once() -> float:
+        begin = time.thread_time()
+        hashlib.blake2b(_BLOCK)
+        return time.thread_time() - begin
+
+    return min(once() for _ in range(20))
 
 
 def python_spin(books: Books, seconds: float) -> MapFunction:
@@ -114,23 +130,24 @@ def _numpy_map(name: str, books: Books, work: Callable[[], None]) -> MapFunction
     return named(name, function)
 
 
-def native_spin(rounds: int, size: int = 256) -> MapFunction:
-    """A map function of TensorFlow operations only: `rounds` products of random matrices.
+def native_spin(rounds: int, size: int = 192) -> MapFunction:
+    """A map function of TensorFlow operations only: a noise image goes through JPEG `rounds` times.
 
     It maps a float64 scalar x, seconds so far, to x + its own wall time, so that the elements
     carry the sum of what their making took. Being stateful it stays sequential, as an
-    augmentation with unseeded randomness does. Few, large operations: what TensorFlow's executor
-    does before the first and after the last is outside its clock.
+    augmentation with unseeded randomness does. JPEG's kernels run in the calling thread alone
+    (a matrix product would spread over TensorFlow's own pool); and they are few and large: what
+    TensorFlow's executor does before the first and after the last is outside the clock.
     """
 
     def function(seconds: tf.Tensor) -> tf.Tensor:
         start = tf.timestamp()
         with tf.control_dependencies([start]):
-            matrix = tf.random.normal([size, size])
+            image = tf.cast(tf.random.uniform([size, size, 3], 0, 256, tf.int32), tf.uint8)
         for _ in range(rounds):
-            matrix = tf.matmul(matrix, matrix) / float(size)
+            image = tf.io.decode_jpeg(tf.io.encode_jpeg(image, quality=95))
         # An assertion, as TensorFlow prunes a control edge from an operation without effects.
-        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_sum(matrix) < np.inf, [seconds])]):
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_max(image) > 0, [seconds])]):
             end = tf.timestamp()
         return seconds + (end - start)
 
