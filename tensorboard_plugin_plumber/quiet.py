@@ -42,7 +42,7 @@ class _Finder:
             execute: Callable[[ModuleType], None] = loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
-                del loader.exec_module  # type: ignore[method-assign]
+                del loader.exec_module
                 with _without_log_lines():
                     execute(module)
 

@@ -359,7 +359,7 @@ def _print_fleet(console: Console, entries: Sequence[FleetEntry]) -> None:
     causes = totals["causes"]
     assert isinstance(causes, dict)
     waited = totals["wait_fraction"]
-    share = f", which waited {_percent(waited)} of their time" if isinstance(waited, float) else ""
+    share = f"; together they waited {_percent(waited)} of their time" if isinstance(waited, float) else ""
     _paragraph(
         console,
         f"\n{totals['runs']} runs, {totals['input_bound']} of them input-bound{share}. Causes: "
