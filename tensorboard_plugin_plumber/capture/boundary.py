@@ -19,7 +19,7 @@ from tensorflow.python.data.ops import dataset_ops, from_generator_op, multi_dev
 from tensorflow.python.data.ops import options as options_lib
 from tensorflow.python.data.util import structure
 from tensorflow.python.eager import context
-from tensorflow.python.framework import constant_op, device, dtypes, errors, ops
+from tensorflow.python.framework import constant_op, device, dtypes, errors, ops, tensor_spec
 from tensorflow.python.ops import gen_dataset_ops, gen_experimental_dataset_ops, gen_resource_variable_ops
 
 from tensorboard_plugin_plumber.capture import guard
@@ -117,8 +117,7 @@ def open_boundary(dataset: Any, *, host: str = "/device:CPU:0", single_pass: boo
             return constant_op.constant(0, dtypes.int64)
 
     def following(unused: Any) -> Any:
-        elements = gen_dataset_ops.iterator_get_next(handle(), **flat)
-        return structure.from_compatible_tensor_list(dataset.element_spec, elements)
+        return tuple(gen_dataset_ops.iterator_get_next(handle(), **flat))
 
     def end(unused: Any) -> Any:
         return constant_op.constant(0, dtypes.int64)
@@ -127,9 +126,15 @@ def open_boundary(dataset: Any, *, host: str = "/device:CPU:0", single_pass: boo
         resource = handle()
         if single_pass:
             gen_dataset_ops.make_iterator(dataset._variant_tensor, resource)
-        wrapped = from_generator_op._GeneratorDataset(
-            constant_op.constant(0, dtypes.int64), begin, following, end, dataset.element_spec
+        # Tensors go through as the pipeline encodes them (ragged and sparse ones as variants).
+        encoded = tuple(
+            tensor_spec.TensorSpec(shape, dtype)
+            for shape, dtype in zip(flat["output_shapes"], flat["output_types"], strict=True)
         )
+        generated = from_generator_op._GeneratorDataset(
+            constant_op.constant(0, dtypes.int64), begin, following, end, encoded
+        )
+        wrapped = dataset_ops._RestructuredDataset(generated, dataset.element_spec)
         cardinality = int(gen_dataset_ops.dataset_cardinality(dataset._variant_tensor))
         if cardinality != _UNKNOWN_CARDINALITY:
             from tensorflow.python.data.experimental.ops import cardinality as cardinality_ops

@@ -29,6 +29,7 @@ from tensorboard_plugin_plumber.capture import places
 _logger = logging.getLogger("tensorboard_plugin_plumber")
 _ATTRIBUTE = "_plumber_construction"
 _ARGUMENTS = "_plumber_arguments"
+_ORIGINAL = "_plumber_original"
 _SMALL_BYTES = 4096
 
 _lock = threading.Lock()
@@ -100,6 +101,7 @@ def install() -> None:
         cls = dataset_ops.DatasetV2
         _wrap_new(cls)
         _wrap_init(cls)
+        _wrap_rewrite(dataset_ops)
         _installed = True
 
 
@@ -126,6 +128,24 @@ def _wrap_init(cls: Any) -> None:
             _logger.debug("a dataset's construction could not be recorded", exc_info=True)
 
     cls.__init__ = __init__
+
+
+def _wrap_rewrite(dataset_ops: Any) -> None:
+    """TensorFlow puts an anonymous dataset in the place of one that it rewrites at once: keep the original."""
+    original = dataset_ops.apply_rewrite
+
+    @functools.wraps(original)
+    def apply_rewrite(dataset: Any, rewrite: Any) -> Any:
+        rewritten = original(dataset, rewrite)
+        rewritten.__dict__[_ORIGINAL] = dataset
+        return rewritten
+
+    dataset_ops.apply_rewrite = apply_rewrite
+
+
+def original_of(dataset: Any) -> Any:
+    """The dataset that was rewritten into this one; None if it is an original itself."""
+    return getattr(dataset, "__dict__", {}).get(_ORIGINAL)
 
 
 def _remember(dataset: Any, variant_tensor: Any, frame: types.FrameType) -> None:

@@ -154,6 +154,9 @@ def _fill_function(out: m.Operator, operator: Written, found: Facts) -> None:
         function.name = record.name
         if record.place is not None:
             function.source.path, function.source.line, function.source.scope = record.place
+        if record.name == "<lambda>" and places.is_generated(record.code) and out.HasField("source"):
+            # Autograph knows the statement only; the call is nearer.
+            function.source.line = out.source.line
     python = list(found.python)
     if operator.type == "Generator" and record is not None:
         python.append(python_facts(record.name, record.code, record.fixed))

@@ -51,21 +51,18 @@ def cache(root: Written, library: dict[str, Any]) -> dict[str, Verdict]:
 
 
 def _cache(operator: Written, library: dict[str, Any], verdicts: dict[str, Verdict]) -> Verdict:
+    """The verdict on what the elements are; whether they end is asked at each operator anew."""
     below = [_cache(child, library, verdicts) for child in operator.children]
-    verdict = _endless(operator)
-    if verdict is None:
-        verdict = _own_reason(operator, library)
+    verdict = _own_reason(operator, library)
     if verdict is None and not any(graphs.base_op(node.op) in _FROZEN for node in operator.nodes):
         verdict = next((one for one in below if not one.allowed), None)
     if verdict is None:
-        reserve = next((one for one in below if one.reason and one.allowed), None)
-        reads = facts(operator, library).reads_variables
-        verdict = (
-            Verdict(True, "assumes that the variables its function reads do not change", operator.id)
-            if reads
-            else reserve or Verdict(True)
-        )
-    verdicts[operator.id] = verdict
+        verdict = next((one for one in below if one.reason and one.allowed), Verdict(True))
+        if facts(operator, library).reads_variables:
+            verdict = Verdict(
+                True, "assumes that the variables its function reads do not change", operator.id
+            )
+    verdicts[operator.id] = _endless(operator) or verdict
     return verdict
 
 

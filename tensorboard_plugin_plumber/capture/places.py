@@ -100,6 +100,11 @@ def _is_given(wrapper: Any) -> bool:
     return not (isinstance(function, types.FunctionType) and "<locals>" in function.__qualname__)
 
 
+def is_generated(code: types.CodeType | None) -> bool:
+    """Whether autograph wrote the code."""
+    return code is not None and _kind(code.co_filename) == _GENERATED
+
+
 def is_tensorflow_file(path: str) -> bool:
     """Whether a file is TensorFlow's own."""
     return _kind(path) in (_TENSORFLOW, _TF_DATA)

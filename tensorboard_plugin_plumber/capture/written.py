@@ -169,6 +169,8 @@ def _unwrap(dataset: Any) -> tuple[Construction | None, Any]:
             break
         if type(dataset).__name__ in _WRAPPERS:
             inner = getattr(dataset, "_dataset", None) or getattr(dataset, "_input_dataset", None)
+        elif construction.original_of(dataset) is not None:
+            inner = construction.original_of(dataset)
         else:
             inner = getattr(dataset, "_impl", None)
             if inner is not None and outer is None:
