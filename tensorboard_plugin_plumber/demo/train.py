@@ -24,12 +24,12 @@ def decode_and_augment(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     image = tf.image.resize(image, [256, 256])
     image = tf.image.random_crop(image, [IMAGE_SIZE, IMAGE_SIZE, 3])
     image = tf.image.random_flip_left_right(image)
-    image = tf.image.random_brightness(image, max_delta=25.0)
-    image = tf.image.random_contrast(image, 0.8, 1.2)
+    image = tf.image.random_hue(image / 255.0, max_delta=0.05)
     image = tf.image.random_saturation(image, 0.8, 1.2)
-    image = tf.image.random_hue(image, max_delta=0.05)
-    image += tf.random.normal(tf.shape(image), stddev=4.0)
-    return image / 255.0, example["label"]
+    image = tf.image.random_contrast(image, 0.8, 1.2)
+    image = tf.image.random_brightness(image, max_delta=0.1)
+    image = tf.image.random_jpeg_quality(tf.clip_by_value(image, 0.0, 1.0), 60, 100)
+    return image, example["label"]
 
 
 def make_dataset(pattern: str) -> tf.data.Dataset:
