@@ -162,7 +162,8 @@ def test_it_works_under_a_path_prefix(browser: Browser, recorded_runs: Path, tmp
             expect(tab.frame.locator('[data-binds="true"]')).to_contain_text("augment", timeout=SLOW_MS)
             # TensorBoard itself asks for its fonts outside of the prefix; everything else is ours to answer for.
             assert [error for error in tab.errors if "404" not in error] == []
-            assert tab.requests and tab.page.url.startswith(board.url)
+            assert tab.requests
+            assert tab.page.url.startswith(board.url)
 
 
 def test_it_is_live_while_training_writes(browser: Browser, tmp_path: Path) -> None:

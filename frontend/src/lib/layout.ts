@@ -117,7 +117,7 @@ function cutCosts(graph: PipelineGraph, cells: readonly Cell[], columns: number)
  */
 export function fold(columns: number, fit: number, costs: readonly number[]): number[] {
   const few = Math.ceil(columns / fit);
-  const wanted = few <= 3 ? columns / few : fit;
+  const wanted = few <= 3 ? Math.ceil(columns / few) : fit;
   const best: { cost: number; from: number }[] = [{ cost: 0, from: 0 }];
   for (let end = 1; end <= columns; end++) {
     let choice = { cost: Infinity, from: 0 };

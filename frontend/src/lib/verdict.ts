@@ -8,6 +8,14 @@ export function tone(verdict: Verdict): Tone {
   return verdict.input_bound ? "bad" : "good";
 }
 
+/** The verdict's own words: its sentence may repeat the bottleneck's, which the tab shows on a line of its own. */
+export function headline({ verdict, bottleneck }: Analysis): string {
+  const sentence = verdict?.sentence ?? "";
+  const repeated = bottleneck?.sentence ?? "";
+  const rest = repeated === "" ? sentence : sentence.replace(repeated, "").replace(/\s+/g, " ").trim();
+  return rest === "" ? sentence : rest;
+}
+
 /** One step, seconds: its whole length, what the consumer computes, and what it waits; null if unknown. */
 export interface StepParts {
   readonly total: number;

@@ -1,7 +1,7 @@
 import type { JSX } from "preact";
 import { duration, factor, stepsPerSecond } from "../lib/format";
 import type { Analysis } from "../lib/schema";
-import { speedup, stepParts, tone } from "../lib/verdict";
+import { headline, speedup, stepParts, tone } from "../lib/verdict";
 
 const MARKS = { bad: "▲", good: "✓", neutral: "?" } as const;
 
@@ -18,9 +18,9 @@ export function VerdictView({ analysis, onInspect }: { analysis: Analysis; onIns
           <span class="mark" aria-hidden="true">
             {MARKS[tone(verdict)]}
           </span>
-          {verdict.sentence}
+          {headline(analysis)}
         </h1>
-        {bottleneck !== null && bottleneck.sentence !== "" && (
+        {bottleneck !== null && bottleneck.sentence !== "" && bottleneck.sentence !== headline(analysis) && (
           <p class="bottleneck">
             {bottleneck.sentence}{" "}
             {binding !== null && (
