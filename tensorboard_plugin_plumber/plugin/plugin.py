@@ -245,10 +245,7 @@ class PlumberPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
             )
         age = int(time.monotonic() / _PROBLEM_AGE_S)
         with self._reading:
-            problem = self._problem.get((), age, lambda: _explain_directory(logdir))
-        if problem.kind == "damaged":
-            self._log_once(problem.error)
-        return problem
+            return self._problem.get((), age, lambda: _explain_directory(logdir))
 
     def _internal_error(self, error: Exception) -> Reply:
         what = f"{type(error).__name__}: {error}"
@@ -256,11 +253,6 @@ class PlumberPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
             self._logged.add(what)
             _logger.error("Plumber: internal error", exc_info=error)
         return _error(500, "internal", f"Plumber failed ({what}): {_REPORT_TO}.")
-
-    def _log_once(self, sentence: str) -> None:
-        if sentence not in self._logged:
-            self._logged.add(sentence)
-            _logger.warning("Plumber: %s", sentence)
 
 
 class _NotModified(wrappers.Response):

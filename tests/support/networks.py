@@ -74,7 +74,7 @@ def small(seed: int, *, k_max: int = 3) -> Network:
                 parent=parent,
                 in_body=in_body,
                 visits=1.0 if above is None else above.visits * rng.choice([1, 1, 2, 8]),
-                cpu_s=rng.choice([0.0, 1.0]) * 10 ** rng.uniform(-5, -2),
+                cpu_s=(1.0 if i == 0 else rng.choice([0.0, 1.0])) * 10 ** rng.uniform(-5, -2),
                 wait_s=rng.choice([0.0, 0.0, 1.0]) * 10 ** rng.uniform(-4, -1),
                 stretch=rng.choice([1.0, 1.3]),
                 variation=rng.choice([None, 0.0, 0.5, 1.0]),

@@ -70,7 +70,8 @@ def rate(network: Network, settings: Settings) -> float:
                 carried = own(i) + sum(handed_on(b) for b in children(i, True))
                 ratios.append((m * min(k, op.cycle_length or 1), carried))
             else:
-                ratios.append((m * k * (eta(k, op.variation, op.batch_size) if op.ordered else 1.0), own(i)))
+                carried = own(i) + sum(handed_on(j) for j in children(i, False))
+                ratios.append((m * k * (eta(k, op.variation, op.batch_size) if op.ordered else 1.0), carried))
     working = [(i, op) for i, op in enumerate(ops) if works(i)]
     cpu = sum(op.visits * op.cpu_s for _, op in working) + sum(read(i) for i in range(len(ops)))
     ratios.append((network.limits.cores - network.consumer.other_cores, cpu + network.consumer.cpu_s))
