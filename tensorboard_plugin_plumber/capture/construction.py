@@ -132,15 +132,20 @@ def _wrap_init(cls: Any) -> None:
 
 def _wrap_rewrite(dataset_ops: Any) -> None:
     """TensorFlow puts an anonymous dataset in the place of one that it rewrites at once: keep the original."""
-    original = dataset_ops.apply_rewrite
+    for name in ("apply_rewrite", "_apply_rewrite"):  # the latter until TensorFlow 2.17
+        original = getattr(dataset_ops, name, None)
+        if original is not None:
+            setattr(dataset_ops, name, _remembering(original))
 
+
+def _remembering(original: Any) -> Any:
     @functools.wraps(original)
     def apply_rewrite(dataset: Any, rewrite: Any) -> Any:
         rewritten = original(dataset, rewrite)
         rewritten.__dict__[_ORIGINAL] = dataset
         return rewritten
 
-    dataset_ops.apply_rewrite = apply_rewrite
+    return apply_rewrite
 
 
 def original_of(dataset: Any) -> Any:

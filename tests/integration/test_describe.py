@@ -573,6 +573,23 @@ def test_describing_leaves_random_state_functions_and_elements_alone():
     assert operator(description, "TensorSlice").cardinality == 400_000
 
 
+def test_state_that_changes_meanwhile_is_left_alone():
+    """The copy that is tagged has tables and variables of its own."""
+    from tensorboard_plugin_plumber.capture import graphs
+
+    table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1)
+    table.insert([1], [10])
+    variable = tf.Variable(1.0)
+    dataset = Dataset.range(5).map(lambda x: (table.lookup(x), tf.cast(x, tf.float32) + variable))
+    serialised = graphs.serialise(dataset._variant_tensor)
+    table.insert([1, 2], [11, 20])
+    variable.assign(5.0)
+    graphs.finalise(serialised, dataset)
+
+    assert dict(zip(*(one.numpy().tolist() for one in table.export()), strict=True)) == {1: 11, 2: 20}
+    assert variable.numpy() == 5.0
+
+
 def test_large_arrays_are_not_serialised():
     from tensorboard_plugin_plumber.capture import graphs, shrink
 
