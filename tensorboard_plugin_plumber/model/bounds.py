@@ -8,7 +8,7 @@ bottleneck.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from tensorboard_plugin_plumber.model.network import CACHE_READ_S, Network, Settings
@@ -94,7 +94,8 @@ class _Loads:
                 self.own[i] = operator.visits * operator.service_s
         #: What the thread that makes i's output carries (t_i), by operator.
         self.thread: list[dict[int, float]] = [{} for _ in range(count)]
-        #: What a parallel interleave's workers carry.
+        #: What the calls of a parallel operator carry: its work, and what it pulls from its inputs while a call
+        #: is reserved for the result; for an interleave, its work and its bodies'.
         self.workers: list[dict[int, float]] = [{} for _ in range(count)]
         for i in reversed(range(count)):
             self._carry(i)
@@ -109,6 +110,8 @@ class _Loads:
                 thread[i] = self.own[i]
             for j in self.network.inputs[i]:
                 thread |= self.handed_on(j)
+            if choice.parallel and not operator.interleave:
+                self.workers[i] = {i: self.own[i]} | thread
             if operator.interleave:
                 body = {k: t for b in self.network.bodies[i] for k, t in self.handed_on(b).items()}
                 if choice.parallel:
@@ -142,7 +145,7 @@ def bounds(network: Network, settings: Settings) -> list[Bound]:
                 k = min(choice.parallelism, operator.cycle_length or choice.parallelism)
                 found.append(_shared(loads.workers[i], k * copies[i]))
             else:
-                found.append(_parallel(network, i, choice.parallelism, copies[i], loads.own[i]))
+                found.append(_parallel(network, i, choice.parallelism, copies[i], loads.workers[i]))
         if i == 0 and not asynchronous:
             found.append(_root(loads.thread[0], network.consumer.turn_s))
         elif asynchronous or choice.cache:
@@ -159,8 +162,8 @@ def calls_seconds(network: Network, settings: Settings) -> list[float]:
     """Seconds per root element that the calls of each parallel operator carry; 0 where it is not parallel."""
     loads = _Loads(network, settings)
     found = []
-    for i, (operator, choice) in enumerate(zip(network.operators, settings.choices, strict=True)):
-        carried = sum(loads.workers[i].values()) if operator.interleave else loads.own[i]
+    for i, choice in enumerate(settings.choices):
+        carried = sum(loads.workers[i].values())
         found.append(carried if choice.parallel and not loads.idle[i] else 0.0)
     return found
 
@@ -214,11 +217,10 @@ def _root(load: dict[int, float], turn_s: float) -> Bound:
     return Bound(kind, _rate(1.0, total + turn_s if total else 0.0), operators, shares, takes_turns=True)
 
 
-def _parallel(network: Network, i: int, k: int, copies: int, load: float) -> Bound:
+def _parallel(network: Network, i: int, k: int, copies: int, load: dict[int, float]) -> Bound:
     operator = network.operators[i]
     efficiency = eta(k, operator.variation, operator.batch_size) if operator.ordered else 1.0
-    rate = _rate(efficiency * k * copies, load)
-    return Bound(Kind.OPERATOR, rate, (i,), (1.0,), stragglers=efficiency < OPERATOR_SHARE)
+    return replace(_shared(load, efficiency * k * copies), stragglers=efficiency < OPERATOR_SHARE)
 
 
 def _cpu(network: Network, loads: _Loads) -> Bound:

@@ -10,7 +10,7 @@ that keeps
                         + sum of r_b over body roots b (i an interleave, not a_i)    else
                   r_i = 0 if p_i, or if a_i and not y_i, else t_i;    t_i <= m_i
     interleave    V_j s_j A_j + sum of r_b over body roots b <= k_j m_j,    k_j <= L_j     (a_j)
-    operator      V_i s_i A_i <= eta(k_i) k_i m_i                                     (a_i, any other)
+    operator      V_i s_i A_i + sum of r_j over plain inputs j <= eta(k_i) k_i m_i    (a_i, any other)
     cpu           sum of V_i c_i A_i + sum of V_i rho X (y_i) + c_g X + N_other <= N
     threadpool    sum of V_i s_i A_i over pooled functions <= T
     gil           sum of V_i h_i A_i <= 1
@@ -27,7 +27,7 @@ The first stage is a mixed-integer linear program in the share x = X / X_ceiling
 ``alpha_i >= alpha_above - y_i`` (x at the root) and reads ``rho_i >= alpha_above + y_i - 1``; products of
 a binary and a load are bounded by the load's own ceiling, and eta(k) k is the least of its chords. X_ceiling is
 the least bound that is left when every setting is at its highest and each resource chooses its own caches.
-The later stages ask for the fixed rate 0.99 X: every load is then a constant and eta needs no chords.
+The later stages ask for the fixed rate 0.99 X, where every load is a constant or nothing.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def _parallelism_range(operator: Operator, choice: Choice, cores: float, k_max: 
     if not choice.parallel:
         return 1, 1, cap if operator.may_parallel else 1
     if choice.autotuned:
-        lowest, free = 1, max(1, math.ceil(cores))
+        lowest, free = 1, _autotuned_highest(operator, cores)
     else:
         lowest = free = choice.parallelism
     if operator.interleave:
@@ -297,12 +297,17 @@ def _with_sizes(settings: Settings, sizes: list[int], pool: int | None) -> Setti
 def _unchanged(network: Network) -> Settings:
     """The settings in force, with AUTOTUNE at the highest it may choose."""
     choices = [
-        replace(choice, parallelism=max(1, math.ceil(network.limits.cores)))
+        replace(choice, parallelism=_autotuned_highest(operator, network.limits.cores))
         if choice.parallel and choice.autotuned
         else choice
-        for choice in network.current.choices
+        for operator, choice in zip(network.operators, network.current.choices, strict=True)
     ]
     return replace(network.current, choices=tuple(choices))
+
+
+def _autotuned_highest(operator: Operator, cores: float) -> int:
+    highest = max(1, math.ceil(cores))
+    return min(highest, max(operator.cycle_length or 1, 1)) if operator.interleave else highest
 
 
 def _capacity(operator: Operator, k: int) -> float:
@@ -430,20 +435,18 @@ class _Program:
             self._activity[i] = alpha = self._column(0.0, 1.0)
             assert above is not None
             self._row({above: 1.0, y: -1.0, alpha: -1.0}, 0.0)
-            self._buy({y: operator.cache_bytes or 0.0}, operator.cache_bytes or 0.0)
+            self._buy({y: operator.cache_bytes or 0.0})
         if freedom.prefetch:
             self._prefetch[i] = p = self._change()
             self._terms["threads"][p] = 1.0
             buffer = freedom.copies * freedom.prefetch_size * operator.element_bytes
-            self._buy({p: buffer}, buffer)
+            self._buy({p: buffer})
         if freedom.highest > freedom.lowest:
             self._decide_parallelism(i)
 
     def _decide_parallelism(self, i: int) -> None:
         operator, freedom = self._network.operators[i], self._freedoms[i]
-        # At a fixed rate k follows from the activity, and is whole by itself (`_need_calls`).
-        whole = operator.interleave or not self._fixed
-        self._calls[i] = k = self._column(freedom.lowest, freedom.highest, whole=whole)
+        self._calls[i] = k = self._column(freedom.lowest, freedom.highest, whole=True)
         self._terms["threads"][k] = 1.0
         if freedom.parallel:
             self._parallel[i] = a = self._change()
@@ -456,27 +459,29 @@ class _Program:
 
     def _buffer(self, operator: Operator, freedom: _Freedom, k: int, a: int | None) -> None:
         """Memory of a parallel operator's results; `a` None: it is parallel already."""
-        most = freedom.copies * memory.parallel_bytes(operator, freedom.highest)
         if operator.interleave:
             if a is not None:
-                self._buy({a: most}, most)
+                self._buy({a: freedom.copies * memory.parallel_bytes(operator, freedom.highest)})
             return
         each = freedom.copies * operator.element_bytes
+        if a is None:
+            beyond_one = {k: 1.0}
+        else:
+            # k - 1 + a: nothing is held where the operator stays sequential.
+            beyond_one = {k: 1.0, a: 1.0}
         if operator.batch_size > 1:
             each *= operator.batch_size
             batches = self._column(0.0, math.ceil(freedom.highest / operator.batch_size), whole=True)
-            self._row({k: 1.0, batches: -float(operator.batch_size)}, 0.0)
-            self._buy({batches: each} if a is None else {batches: each, a: each}, most)
-            if a is not None:
-                self._row({batches: 1.0, a: -float(math.ceil(freedom.highest / operator.batch_size))}, 0.0)
+            self._row(beyond_one | {batches: -float(operator.batch_size)}, 0.0 if a is None else 1.0)
+            self._buy({batches: each} if a is None else {batches: each, a: each})
         elif a is None:
-            self._buy({k: each}, most)
+            self._buy({k: each})
         else:
             held = self._column(0.0, float(freedom.highest))
-            self._row({k: 1.0, a: 1.0, held: -1.0}, 1.0)
-            self._buy({held: each}, most)
+            self._row(beyond_one | {held: -1.0}, 1.0)
+            self._buy({held: each})
 
-    def _buy(self, bytes_per_unit: Mapping[int, float], most: float) -> None:
+    def _buy(self, bytes_per_unit: Mapping[int, float]) -> None:
         self._terms["memory"].update(bytes_per_unit)
 
     def _one_cache_per_path(self) -> None:
@@ -533,7 +538,7 @@ class _Program:
         body, body_max = self._received(network.bodies[i])
         own, own_max = _sum(load, body), sum(load.values()) + body_max
         if choice.parallel or freedom.parallel:
-            self._carry(i, load, own)
+            self._carry(i, own, inputs)
         t = self._column(0.0, copies)
         most = inputs_max + sum(read.values())
         self._row(_sum(inputs, read, {t: -1.0}), 0.0)
@@ -565,26 +570,27 @@ class _Program:
             away = {} if p is None else {p: -sum(read.values())}
             self._row(_sum(read, away, {r: -1.0}), 0.0)
 
-    def _carry(self, i: int, load: Mapping[int, float], own: Mapping[int, float]) -> None:
-        """The work of i, or of an interleave with what its bodies hand on, fits into its k calls."""
+    def _carry(self, i: int, own: Mapping[int, float], pulled: Mapping[int, float]) -> None:
+        """The work of i, with what its bodies or inputs hand on to its calls, fits into its k calls."""
         operator, freedom, k = self._network.operators[i], self._freedoms[i], self._calls[i]
         copies = float(freedom.copies)
-        if operator.interleave:
-            if k is None:
-                self._row(own, copies * freedom.free)
-            else:
-                self._row(_sum(own, {k: -copies}), 0.0)
-        elif k is None:
-            self._row(load, copies * _capacity(operator, freedom.free))
-        elif self._fixed:
-            self._need_calls(i, k, load)
+        carried = own if operator.interleave else _sum(own, pulled)
+        if k is None:
+            self._row(carried, copies * _capacity(operator, freedom.free))
+        elif operator.interleave:
+            self._row(_sum(own, {k: -copies}), 0.0)
         else:
             variation = operator.variation if operator.ordered else None
             for slope, intercept in cuts(freedom.highest, variation, operator.batch_size):
-                self._row(_sum(load, {k: -copies * slope}), copies * intercept)
+                self._row(_sum(carried, {k: -copies * slope}), copies * intercept)
+            if self._fixed:
+                self._need_calls(i, k, own)
 
     def _need_calls(self, i: int, k: int, load: Mapping[int, float]) -> None:
-        """At a fixed rate the load is all or nothing, and so is the least k that carries it."""
+        """At a fixed rate the operator's own work is all or nothing, and so are the calls that it alone needs.
+
+        The chords imply as much for whole numbers; said outright, it spares the search most of its branches.
+        """
         operator, freedom = self._network.operators[i], self._freedoms[i]
         for alpha, seconds in load.items():
             needed = _least_calls(operator, seconds / freedom.copies, freedom.highest)
@@ -621,27 +627,25 @@ class _Program:
         self._fit_memory()
 
     def _fit_memory(self) -> None:
-        """In shares of the limit, for the solver's sake; a little less than all of it, so that no byte is too many."""
-        network = self._network
-        limit = _memory_limit(network)
+        """In shares of the limit, for the solver's sake."""
+        limit = _memory_limit(self._network)
         unit = max(limit, 1.0)
-        spare = 1e-7 if network.limits.memory_free_bytes >= limit else 0.0
         held = {column: each / unit for column, each in self._terms["memory"].items()}
-        self._row(held, max((limit - self._held()) / unit - spare, 0.0))
+        self._row(held, max(limit - self._held(), 0.0) / unit)
 
     def _held(self) -> float:
         """Bytes of today's buffers that no column stands for."""
         total = 0.0
-        choices = _unchanged(self._network).choices
         for i, (operator, choice, freedom) in enumerate(
-            zip(self._network.operators, choices, self._freedoms, strict=True)
+            zip(self._network.operators, self._network.current.choices, self._freedoms, strict=True)
         ):
-            if choice.prefetch:
-                total += freedom.copies * choice.prefetch_size * operator.element_bytes
+            held = choice.prefetch_size * operator.element_bytes if choice.prefetch else 0.0
             if choice.parallel and (self._calls[i] is None or operator.interleave):
-                total += freedom.copies * memory.parallel_bytes(operator, choice.parallelism)
+                k = freedom.lowest if choice.autotuned else choice.parallelism
+                held += memory.parallel_bytes(operator, k)
             elif choice.parallel and operator.batch_size > 1:
-                total += freedom.copies * operator.batch_size * operator.element_bytes
+                held += operator.batch_size * operator.element_bytes
+            total += freedom.copies * held
         return total
 
     def _pool(self, size: int) -> None:
@@ -678,7 +682,10 @@ class _Program:
         self._minimised, self._settled = cp.Parameter(width), cp.Parameter(len(_CAPPED))
         self._caches = [y for y in self._cache if y is not None]
         self._pinned = cp.Parameter(max(len(self._caches), 1))
-        self._real, self._integer = cp.Variable(int((~whole).sum())), cp.Variable(int(whole.sum()), integer=True)
+        self._real, self._integer = (
+            cp.Variable(int((~whole).sum())),
+            cp.Variable(int(whole.sum()), integer=True),
+        )
         real, integer = np.flatnonzero(~whole), np.flatnonzero(whole)
         rows = [
             matrix[:, real] @ self._real + matrix[:, integer] @ self._integer <= np.array(self._limits),
@@ -712,7 +719,9 @@ class _Program:
         if found is not None and self._problem.status != cp.OPTIMAL and not self._improves(stage, found):
             found = None
         if found is None and (found := self._last) is None:
-            raise SolverError(f"the optimum's stage '{stage}' ended without a solution: {self._problem.status}")
+            raise SolverError(
+                f"the optimum's stage '{stage}' ended without a solution: {self._problem.status}"
+            )
         self._last = found
         return found
 
@@ -726,7 +735,10 @@ class _Program:
 
     def _improves(self, stage: str, found: Array) -> bool:
         """It keeps all rows and is better than what the stage before left."""
-        weights, excess = self._weights[stage], max(float(c.violation().max()) for c in self._problem.constraints)
+        weights, excess = (
+            self._weights[stage],
+            max(float(c.violation().max()) for c in self._problem.constraints),
+        )
         return excess < 1e-6 and (self._last is None or bool(weights @ found < weights @ self._last))
 
     def settings(self, solution: Array) -> Settings:
@@ -742,7 +754,7 @@ class _Program:
                 new = replace(new, prefetch=True, prefetch_size=freedom.prefetch_size)
             calls = self._calls[i]
             if choice.autotuned and choice.parallel and not _chosen(solution, self._raised[i]):
-                new = replace(new, parallelism=freedom.free if calls is None else round(solution[calls]))
+                new = replace(new, parallelism=freedom.lowest if calls is None else round(solution[calls]))
             elif _chosen(solution, self._parallel[i]) or _chosen(solution, self._raised[i]):
                 new = replace(new, parallel=True, parallelism=round(solution[calls]), autotuned=False)
             choices.append(new)

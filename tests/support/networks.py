@@ -108,7 +108,9 @@ def small(seed: int, *, k_max: int = 3) -> Network:
     return Network(
         operators=tuple(operators),
         current=Settings(tuple(choices), threadpool_size=rng.randint(1, 3)),
-        limits=Limits(cores=cores, memory_bytes=1e4, memory_free_bytes=rng.choice([0.0, 400.0, 1000.0, 5000.0])),
+        limits=Limits(
+            cores=cores, memory_bytes=1e4, memory_free_bytes=rng.choice([0.0, 400.0, 1000.0, 5000.0])
+        ),
         consumer=Consumer(
             step_s=rng.choice([None, 10 ** rng.uniform(-3, -1)]),
             turn_s=rng.choice([0.0, 10 ** rng.uniform(-4, -2)]),

@@ -75,7 +75,9 @@ def rate(network: Network, settings: Settings) -> float:
     working = [(i, op) for i, op in enumerate(ops) if works(i)]
     cpu = sum(op.visits * op.cpu_s for _, op in working) + sum(read(i) for i in range(len(ops)))
     ratios.append((network.limits.cores - network.consumer.other_cores, cpu + network.consumer.cpu_s))
-    ratios.append((settings.threadpool_size, sum(own(i) for i, op in working if op.pooled and not op.unbounded)))
+    ratios.append(
+        (settings.threadpool_size, sum(own(i) for i, op in working if op.pooled and not op.unbounded))
+    )
     ratios.append((1.0, sum(op.visits * (op.gil_s or 0.0) for _, op in working)))
     asynchronous = choose[0].prefetch or (choose[0].parallel and not choose[0].cache)
     if not asynchronous:
@@ -88,7 +90,11 @@ def changes(network: Network, settings: Settings) -> int:
     count = 0
     for old, new in zip(network.current.choices, settings.choices, strict=True):
         if new.parallel and not (old.autotuned and new.autotuned):
-            count += (new.parallel, new.parallelism, new.autotuned) != (old.parallel, old.parallelism, old.autotuned)
+            count += (new.parallel, new.parallelism, new.autotuned) != (
+                old.parallel,
+                old.parallelism,
+                old.autotuned,
+            )
         count += (new.prefetch and not old.prefetch) + (new.cache and not old.cache)
     return count + (settings.threadpool_size != network.current.threadpool_size)
 
@@ -186,6 +192,9 @@ def _options(network: Network, i: int, k_max: int) -> Iterator[Choice]:
         calls += [replace(now, parallel=True, parallelism=k) for k in range(1, cap + 1)]
     for choice in calls:
         for prefetched in {now.prefetch, op.may_prefetch and not idle or now.prefetch}:
-            for served in {now.cache, now.cache or (op.may_cache and not cached and op.cache_bytes is not None)}:
+            for served in {
+                now.cache,
+                now.cache or (op.may_cache and not cached and op.cache_bytes is not None),
+            }:
                 size = now.prefetch_size if now.prefetch else prefetch_size(network, i) if prefetched else 0
                 yield replace(choice, prefetch=prefetched, prefetch_size=size, cache=served)

@@ -97,10 +97,16 @@ class Simulation:
         self._ready: dict[int, Results] = {}
         for i, choice in enumerate(settings.choices):
             if choice.parallel:
-                self._finished[i], self._places[i, "calls"] = Results(), Slots(self._clock, choice.parallelism)
+                self._finished[i], self._places[i, "calls"] = (
+                    Results(),
+                    Slots(self._clock, choice.parallelism),
+                )
                 self._clock.start(self._call_ahead(i))
             if choice.prefetch:
-                self._ready[i], self._places[i, "buffer"] = Results(), Slots(self._clock, choice.prefetch_size)
+                self._ready[i], self._places[i, "buffer"] = (
+                    Results(),
+                    Slots(self._clock, choice.prefetch_size),
+                )
                 self._clock.start(self._fetch_ahead(i))
 
     def rate(self, steps: int, warm_up: int) -> float:
