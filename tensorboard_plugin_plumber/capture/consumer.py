@@ -265,14 +265,18 @@ class StepJoin:
         self.advance(now_s)
 
     def advance(self, now_s: float) -> None:
-        """Counts the time up to now, or up to the phase's end, as active."""
+        """Counts the time up to the last step's beginning, or to the phase's end, as active.
+
+        Not up to now: whether this is a step or a pause, only the next gap tells.
+        """
+        phase = self._phase
         if self._active_until_s is None:
-            self._active_until_s = self._phase.began_s
-        if self._active_until_s is None:
+            self._active_until_s = phase.began_s
+        until_s = phase.ended_s if phase.ended_s is not None else phase.clock.began_at(phase.clock.count - 1)
+        if self._active_until_s is None or until_s is None:
             return
-        until = now_s if self._phase.ended_s is None else min(now_s, self._phase.ended_s)
-        elapsed = max(0.0, until - self._active_until_s)
-        self._active_until_s = max(until, self._active_until_s)
+        elapsed = max(0.0, min(until_s, now_s) - self._active_until_s)
+        self._active_until_s += elapsed
         pause = min(self._pauses_s, elapsed)
         self._pauses_s -= pause
         self._meter.active_s += elapsed - pause

@@ -254,6 +254,8 @@ class CaptureSession:
             followed.gone = True
 
         followed.handle = iterators.Handle(iterator, at_end)
+        if followed.before_session:
+            followed.read()  # where it stands now is where its counting begins
         self._made.append(followed)
 
     def fail(self, error: BaseException) -> None:
