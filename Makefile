@@ -54,7 +54,7 @@ bench: $(VENV)/.installed-dev  ## Measure overhead, accuracy and time to solve (
 
 .PHONY: screenshot
 screenshot: $(VENV)/.installed-dev chromium  ## Make the README's picture of the tab anew
-	$(BIN)/python docs/screenshot.py $(ARGS)
+	$(BIN)/python tools/screenshot.py $(ARGS)
 
 .PHONY: build
 build: $(VENV)/.installed-dev  ## Build sdist and wheel into dist/
