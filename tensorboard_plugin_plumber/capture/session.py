@@ -157,8 +157,9 @@ class CaptureSession:
         # TensorFlow registered its own exit handlers first: ours runs before them.
         self._at_exit = _stopper(weakref.ref(self))
         atexit.register(self._at_exit)
-        iterators.install()
-        if not self._only_own:
+        if self._only_own:
+            iterators.install()
+        else:
             iterators.add_observer(self, adopt=self._adopt)
             self._uninstall_boundary = install_boundary(self._boundary_opened)
         self._poller.start()
