@@ -246,7 +246,7 @@ class FollowedIterator:
             return Look(used=self.without_model)
         self._model = model = iterators.parse_model(content)
         delivered = _root_elements(model)
-        if self.before_session and self._base_model is None:
+        if self.before_session and self.pipeline is None and self._base_model is None:
             self._base_model, self._base = model, delivered
             self._delivered = self._requested = delivered
             self._gaps.read(model.gap_times, delivered)
