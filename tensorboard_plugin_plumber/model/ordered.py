@@ -65,7 +65,7 @@ def throughput(k_max: int, variation: float | None, batch_size: int = 1) -> Arra
         return wanted
     table = _table(min(batch_size, _LARGEST_BATCH))
     row = _between(table, variation)
-    values = np.interp(wanted, _PARALLELISM, row)
+    values: Array = np.interp(wanted, _PARALLELISM, row)
     beyond = wanted > _PARALLELISM[-1]
     slope = (row[-1] - row[-2]) / (_PARALLELISM[-1] - _PARALLELISM[-2])
     values[beyond] = row[-1] + slope * (wanted[beyond] - _PARALLELISM[-1])
@@ -169,7 +169,8 @@ def _concave(values: Array) -> Array:
         while len(hull) > 1 and _slope(values, hull[-2], hull[-1]) <= _slope(values, hull[-1], n):
             hull.pop()
         hull.append(n)
-    return np.interp(_PARALLELISM, _PARALLELISM[hull], values[hull])
+    majorant: Array = np.interp(_PARALLELISM, _PARALLELISM[hull], values[hull])
+    return majorant
 
 
 def _slope(values: Array, left: int, right: int) -> float:

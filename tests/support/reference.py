@@ -191,7 +191,7 @@ def _options(network: Network, i: int, k_max: int) -> Iterator[Choice]:
     elif op.may_parallel and not cached and cap > 1:
         calls += [replace(now, parallel=True, parallelism=k) for k in range(1, cap + 1)]
     for choice in calls:
-        for prefetched in {now.prefetch, op.may_prefetch and not idle or now.prefetch}:
+        for prefetched in {now.prefetch, (op.may_prefetch and not idle) or now.prefetch}:
             for served in {
                 now.cache,
                 now.cache or (op.may_cache and not cached and op.cache_bytes is not None),

@@ -10,8 +10,8 @@ from tensorboard_plugin_plumber.model import optimum
 from tensorboard_plugin_plumber.model.bounds import Kind, predicted_rate
 from tensorboard_plugin_plumber.model.network import Choice, Consumer, Limits, Network, Operator, Settings
 from tensorboard_plugin_plumber.model.optimum import optimise
-from tests.support.networks import realistic, small
 from tests.support import reference
+from tests.support.networks import realistic, small
 
 K_MAX = 3
 QUICK = range(60)
@@ -49,9 +49,152 @@ def test_the_optimum_is_the_one_of_exhaustive_search(seed: int, monkeypatch: pyt
     check_against_exhaustive_search(seed, monkeypatch)
 
 
+def test_the_sweep_meets_every_kind_of_plan_and_of_bound() -> None:
+    # GIVEN the networks of the quick sweep
+    plans = [(network := small(seed, k_max=K_MAX), optimise(network, k_max=K_MAX)) for seed in QUICK]
+    # THEN every decision is taken somewhere, and every kind of bound binds somewhere
+    taken = set()
+    for network, plan in plans:
+        taken |= {"pool"} if plan.settings.threadpool_size > network.current.threadpool_size else set()
+        for old, new in zip(network.current.choices, plan.settings.choices, strict=True):
+            taken |= {"parallel"} if new.parallel and not old.parallel else set()
+            taken |= {"raised"} if old.parallel and new.parallelism > old.parallelism else set()
+            taken |= {"prefetch"} if new.prefetch and not old.prefetch else set()
+            taken |= {"cache"} if new.cache and not old.cache else set()
+    assert taken == {"pool", "parallel", "raised", "prefetch", "cache"}
+    assert {plan.bounding.kind for _, plan in plans} >= {Kind.CPU, Kind.THREAD, Kind.OPERATOR, Kind.CONSUMER}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SWEEP)
 def test_the_optimum_is_the_one_of_exhaustive_search_at_length(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_against_exhaustive_search(seed, monkeypatch)
+
+
+MAP = Operator("map", 0, visits=4, cpu_s=10e-3, may_parallel=True, pooled=True, element_bytes=1e3)
+READ = Operator("read", 1, visits=4, wait_s=1e-4)
+BATCH = Operator("batch", None, visits=1, cpu_s=1e-3, element_bytes=4e3)
+PREFETCHED = Choice(prefetch=True, prefetch_size=4)
+
+
+def chain(
+    *operators: Operator,
+    choices: tuple[Choice, ...] | None = None,
+    cores: float = 8,
+    pool: int = 8,
+    free: float = 1e9,
+    consumer: Consumer | None = None,
+) -> Network:
+    """All sequential but for TensorFlow's own prefetch at the end, unless `choices` say otherwise."""
+    return Network(
+        operators,
+        Settings(choices or (PREFETCHED, *(Choice() for _ in operators[1:])), threadpool_size=pool),
+        Limits(cores=cores, memory_bytes=2 * free, memory_free_bytes=free),
+        consumer or Consumer(),
+    )
+
+
+def test_a_costly_sequential_map_becomes_parallel_with_headroom() -> None:
+    # GIVEN a map of 40 ms a step, and a consumer that takes 10 ms
+    network = chain(BATCH, MAP, READ, consumer=Consumer(step_s=10e-3))
+    plan = optimise(network)
+    # THEN the one change is its parallelism, sized for 1.15 times the consumer's rate: 4.6 calls and its reads
+    assert plan.changes == 1
+    assert plan.settings.choices[1] == Choice(parallel=True, parallelism=5)
+    assert plan.rate == pytest.approx(100)
+    assert plan.data_rate > plan.rate
+    assert plan.bounding.kind is Kind.CONSUMER
+
+
+def test_no_headroom_is_asked_for_beyond_the_cores() -> None:
+    plan = optimise(chain(BATCH, MAP, READ, cores=4, pool=4))
+    # 4 cores carry 97.6 steps/s of 41 ms; 1.15 times as many calls would have nowhere to run.
+    assert plan.bounding.kind is Kind.CPU
+    assert plan.settings.choices[1].parallelism == 4
+
+
+def test_what_autotune_rules_is_left_to_it() -> None:
+    # GIVEN a map that AUTOTUNE has not raised yet
+    choices = (PREFETCHED, Choice(parallel=True, parallelism=1, autotuned=True), Choice())
+    plan = optimise(chain(BATCH, MAP, READ, choices=choices))
+    # THEN it is predicted at the best it may come to, and nothing is to be changed
+    assert plan.changes == 0
+    assert plan.settings.choices[1].autotuned
+    assert plan.settings.choices[1].parallelism == 8
+
+
+def test_autotune_is_overruled_where_waiting_needs_more_calls_than_cores() -> None:
+    waiting = replace(MAP, cpu_s=1e-4, wait_s=50e-3)
+    choices = (PREFETCHED, Choice(parallel=True, parallelism=2, autotuned=True), Choice())
+    plan = optimise(
+        chain(BATCH, waiting, READ, choices=choices, cores=2, pool=2, consumer=Consumer(step_s=10e-3))
+    )
+    assert plan.changes == 2  # the parallelism and the pool
+    assert not plan.settings.choices[1].autotuned
+    assert plan.settings.choices[1].parallelism >= 20
+    assert plan.settings.threadpool_size >= 20
+    assert plan.rate == pytest.approx(100)
+
+
+def test_the_cache_stands_where_it_serves_most_and_fits() -> None:
+    # GIVEN a decode whose output fits into memory and a batch whose output would not
+    decode = replace(MAP, may_cache=True, cache_bytes=5e8)
+    batch = replace(BATCH, may_cache=True, cache_bytes=5e9)
+    plan = optimise(chain(batch, decode, replace(READ, may_cache=True, cache_bytes=1e8), cores=1, pool=1))
+    assert [choice.cache for choice in plan.settings.choices] == [False, True, False]
+    assert plan.memory_bytes <= 1e9
+    assert plan.rate > 500
+
+
+def test_a_cache_of_the_users_stays_and_no_other_joins_its_path() -> None:
+    cached = tuple(replace(each, may_cache=True, cache_bytes=1e6) for each in (BATCH, MAP, READ))
+    choices = (PREFETCHED, Choice(), Choice(cache=True))
+    plan = optimise(chain(*cached, choices=choices))
+    assert [choice.cache for choice in plan.settings.choices] == [False, False, True]
+
+
+def test_nothing_is_changed_where_nothing_may_be() -> None:
+    # GIVEN operators that allow no decision at all
+    fixed = tuple(
+        replace(each, may_parallel=False, may_prefetch=False, pooled=False) for each in (BATCH, MAP, READ)
+    )
+    network = chain(*fixed, choices=(Choice(), Choice(), Choice()), consumer=Consumer(turn_s=5e-3))
+    plan = optimise(network)
+    assert plan.settings == network.current
+    assert plan.changes == 0
+    assert plan.rate == pytest.approx(predicted_rate(network, network.current))
+
+
+def test_nothing_is_changed_where_others_hold_all_cores() -> None:
+    network = chain(BATCH, MAP, READ, cores=2, consumer=Consumer(other_cores=2.5))
+    plan = optimise(network)
+    assert plan.settings == network.current
+    assert plan.rate == 0
+
+
+def test_a_parallel_interleave_goes_no_further_than_its_cycle() -> None:
+    files = Operator("interleave", 0, visits=4, cycle_length=3, interleave=True, may_parallel=True)
+    record = Operator("record", 1, in_body=True, visits=4, wait_s=10e-3, may_prefetch=False)
+    plan = optimise(chain(BATCH, files, record))
+    assert plan.settings.choices[1] == Choice(parallel=True, parallelism=3)
+    assert plan.rate == pytest.approx(75)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_thirty_operators_are_planned_within_memory(seed: int) -> None:
+    network = realistic(30, seed=seed)
+    plan = optimise(network)
+    assert plan.rate > 10 * predicted_rate(network, network.current)
+    assert plan.rate == pytest.approx(reference.rate(network, plan.settings))
+    assert reference.memory(network, plan.settings) <= reference.memory_limit(network)
+    assert plan.changes <= 8
+
+
+@pytest.mark.slow
+def test_three_hundred_operators_are_planned_within_memory() -> None:
+    network = realistic(300)
+    plan = optimise(network)
+    assert plan.rate > 10 * predicted_rate(network, network.current)
+    assert reference.memory(network, plan.settings) <= reference.memory_limit(network)
