@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from tensorflow.core.framework import dataset_metadata_pb2, graph_pb2
 from tensorflow.python.framework import op_def_registry, tensor_util
 
@@ -342,8 +341,3 @@ def _tags(proto: Any) -> tuple[int, ...]:
         return ()
     name = dataset_metadata_pb2.Metadata.FromString(proto.attr["metadata"].s).name
     return tuple(int(one) for one in _TAG.findall(name.decode(errors="replace")))
-
-
-def constant_bytes(graph: Any) -> int:
-    """Bytes of all constants in a graph."""
-    return int(np.sum([node.ByteSize() for node in graph.node if node.op == "Const"], dtype=np.int64))

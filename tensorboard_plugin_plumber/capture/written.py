@@ -31,7 +31,10 @@ _METHODS = {
     "bucket_by_sequence_length": "BucketBySequenceLength",
     "rejection_resample": "RejectionResample",
     "counter": "Counter",
+    "snapshot": "Snapshot",
 }
+# What makes a reader is the call of a class: tf.data.TFRecordDataset(...).
+_CALL_OF_A_CLASS = "__init__"
 # Entry points whose parts repeat a class, so that the class cannot tell two calls apart.
 _REPEATING = frozenset({"rejection_resample", "sample_from_datasets"})
 _READERS = {
@@ -233,13 +236,11 @@ def _is_part(one: Written, consumer: Node, child: Node, pairs: dict[int, Pair]) 
     if _is_reader_body(consumer, child) or _is_generator_part(consumer, child):
         return True
     head, made = one.pair.construction, pair.construction
-    if (
-        head is None
-        or made is None
-        or head.site is None
-        or head.site != made.site
-        or head.method != made.method
-    ):
+    if head is None or made is None or head.site is None:
+        return False
+    if head.method not in _METHODS and head.method != _CALL_OF_A_CLASS:
+        return False  # a whole pipeline made by one call (make_csv_dataset): its operators are told apart
+    if head.site != made.site or head.method != made.method:
         return False
     return made.class_name != head.class_name or head.method in _REPEATING
 

@@ -370,7 +370,7 @@ def test_tfrecord_is_one_operator_wherever_it_stands(records):
         assert operator(trace(dataset), "TFRecord").cache.allowed
 
 
-def test_calls_that_make_several_operators_are_one_row():
+def test_calls_that_make_several_operators_are_one_row(tmp_path):
     left, right = Dataset.range(9).repeat(), Dataset.range(9).repeat()
 
     assert types(trace(Dataset.sample_from_datasets([left, right]))) == [
@@ -379,11 +379,19 @@ def test_calls_that_make_several_operators_are_one_row():
     assert types(trace(Dataset.range(9).enumerate())) == ["Enumerate", "Range"]
     assert types(trace(Dataset.range(9).batch(3).rebatch(2))) == ["Rebatch", "Batch", "Range"]
     assert types(trace(Dataset.list_files(str(HERE.parent / "test_*.py")))) == ["ListFiles"]
+    assert types(trace(Dataset.range(9).snapshot(str(tmp_path)))) == ["Snapshot", "Range"]
     for number in (1, 3):
         dataset = Dataset.range(9)
         for _ in range(number):
             dataset = dataset.batch(1).unbatch()
         assert types(trace(dataset)) == ["Unbatch", "Batch"] * number + ["Range"]
+
+
+def test_operators_of_a_call_that_makes_a_whole_pipeline_are_told_apart(tmp_path):
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n3,4\n")
+    dataset = tf.data.experimental.make_csv_dataset(str(tmp_path / "rows.csv"), 2, num_epochs=1)
+
+    assert {"Prefetch", "Map", "Batch", "Shuffle", "CSV"} <= set(types(trace(dataset)))
 
 
 def test_what_follows_a_cache_may_be_cached_again_and_its_states_align(tmp_path):
