@@ -52,6 +52,8 @@ class Estimate:
     steps: float
     #: CPU seconds per step of everything in the process.
     process_cpu_s: float
+    #: Cores that other processes take on the cores that this one may use.
+    foreign_cores: float
 
 
 def limits_of(
@@ -96,14 +98,16 @@ def estimate(
         operators=operators,
         current=Settings(choices, pool),
         limits=limits,
-        consumer=Consumer(seen.step_s, seen.turn_s, max(process - costs, 0.0), _other_cores(totals)),
+        consumer=Consumer(seen.step_s, seen.turn_s, max(process - costs, 0.0), 0.0),
         observed_rate=rate,
     )
     position = {operator.id: i for i, operator in enumerate(operators)}
-    return Estimate(network, position, builder.written, seen, service, active, steps, process)
+    return Estimate(
+        network, position, builder.written, seen, service, active, steps, process, _foreign_cores(totals)
+    )
 
 
-def _other_cores(totals: Totals) -> float:
+def _foreign_cores(totals: Totals) -> float:
     """Cores that other processes take on the cores that this one may use."""
     others = totals["host_cpu_s"] - totals["process_cpu_s"]
     if not math.isfinite(others) or totals["elapsed_s"] <= 0:

@@ -377,7 +377,7 @@ def not_input_bound(case: Case) -> Iterator[a.Finding]:
 def _cores_used(case: Case) -> float:
     """Cores in use by this process and by others on its cores."""
     network = case.estimate.network
-    return case.estimate.process_cpu_s * (network.observed_rate or 0.0) + network.consumer.other_cores
+    return case.estimate.process_cpu_s * (network.observed_rate or 0.0) + case.estimate.foreign_cores
 
 
 def _map_call(written: m.Operator) -> str:

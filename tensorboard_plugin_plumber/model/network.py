@@ -133,7 +133,8 @@ class Consumer:
     turn_s: float = 0.0
     #: c_g: core time per step that is not the pipeline's, s/step.
     cpu_s: float = 0.0
-    #: N_other: cores used by neither pipeline nor consumer, in this process or by others on its cores.
+    #: N_other: cores used in the process by neither pipeline nor consumer. Other processes show in
+    #: `Operator.stretch`: how much they would leave to more threads nobody knows.
     other_cores: float = 0.0
 
 
