@@ -177,6 +177,7 @@ class ConsumerMeter:
         self.joined_steps = 0
         self.gap_s = 0.0
         self.step_s = 0.0
+        self._all_gaps_s = 0.0
         self.waits_over_1ms = 0
         self.waits_seen = 0
         self.synchronised_steps = 0
@@ -204,9 +205,11 @@ class ConsumerMeter:
     def join(self, steps: int, gap_s: float, step_s: float) -> None:
         """Adds requests whose gaps and times belong together."""
         self.joined_steps += steps * self.elements_per_request
-        # Gaps and step times come from different clocks: a gap longer than its step is noise.
-        self.gap_s += min(gap_s, step_s)
+        self._all_gaps_s += gap_s
         self.step_s += step_s
+        # Gaps and step times come from different clocks, and a short look may catch one step more or less:
+        # only over all of them is a gap longer than the step noise.
+        self.gap_s = min(self._all_gaps_s, self.step_s)
 
     def join_synchronised(self, gap_s: float) -> None:
         """Adds a step in whose gap the device did all of its work."""
