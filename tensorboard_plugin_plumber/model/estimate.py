@@ -9,7 +9,7 @@ left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,6 +116,32 @@ def _foreign_cores(totals: Totals) -> float:
     return cores if cores > IDLE_NOISE_CORES else 0.0
 
 
+@dataclass(frozen=True)
+class _Costs:
+    """Costs of one element of an operator as written, summed over the running operators that it carries."""
+
+    cpu_s: float = 0.0
+    wait_s: float = 0.0
+    gil_s: float | None = None
+    variation: float | None = None
+
+    @classmethod
+    def of(
+        cls, carried: Sequence[int], produced: float, totals: Totals, service: Service, spread: Array
+    ) -> _Costs:
+        if not carried or produced <= 0:
+            return cls()
+        elements = totals.elements[list(carried)] / produced
+        gil = float(np.nansum(service.gil_s[list(carried)] * elements))
+        costliest = max(carried, key=lambda r: float(totals.time_s[r]))
+        return cls(
+            cpu_s=float(service.cpu_s[list(carried)] @ elements),
+            wait_s=float(service.wait_s[list(carried)] @ elements),
+            gil_s=gil if gil > 0 else None,
+            variation=None if math.isnan(spread[costliest]) else float(spread[costliest]),
+        )
+
+
 class _Builder:
     def __init__(
         self, pipeline: m.Pipeline, windows: Windows, totals: Totals, service: Service, spread: Array
@@ -126,6 +152,9 @@ class _Builder:
         self.children: dict[str, list[m.Operator]] = {}
         for operator in pipeline.operators:
             self.children.setdefault(operator.flows_to, []).append(operator)
+        self.carried: dict[str, list[int]] = {}
+        for r in range(len(pipeline.running)):
+            self.carried.setdefault(self._carrier(r), []).append(r)
         self.written: tuple[m.Operator, ...] = ()
 
     def build(self) -> tuple[tuple[Operator, ...], tuple[Choice, ...]]:
@@ -171,62 +200,53 @@ class _Builder:
     def _last(self, running: int) -> m.OperatorCounters | None:
         return self.windows.last.operators[running] if running < len(self.windows.last.operators) else None
 
-    def _is_primary(self, operator: m.Operator) -> bool:
-        """Whether `operator` carries the cost of the running operator that executes it."""
-        running = self.pipeline.running[operator.running]
-        members = [self.by_id[i] for i in running.operators if i in self.by_id] or [operator]
-        if running.calls_function:
-            with_function = [member for member in members if member.HasField("function")]
-            return operator.id == (with_function or members)[0].id
-        return operator.id == members[0].id
+    def _carrier(self, running: int) -> str:
+        """The operator that carries the cost of a running operator: the function's, else the downstream one."""
+        names = [i for i in self.pipeline.running[running].operators if i in self.by_id]
+        with_function = [i for i in names if self.by_id[i].HasField("function")]
+        chosen = with_function if self.pipeline.running[running].calls_function and with_function else names
+        return chosen[0] if chosen else ""
 
     def _add(self, operator: m.Operator, parent: int | None, in_body: bool, prefetch: int) -> None:
-        r = operator.running
-        running = self.pipeline.running[r]
-        steps = max(self.totals["steps"], 1e-12)
-        produced = float(self.totals.elements[r])
+        head = operator.running
+        running = self.pipeline.running[head]
         first = not running.operators or running.operators[0] == operator.id
-        scale = 1.0 if first or self.service.calls[r] <= 0 else float(self.service.calls[r])
-        primary = self._is_primary(operator)
-        seen = max(float(self.totals.seen[r]), 1e-12)
-        element_bytes = float(self.totals.bytes[r]) / seen / scale
-        fused_batch = next(
-            (
-                self.by_id[i].batch_size
-                for i in running.operators
-                if i in self.by_id and self.by_id[i].batch_size
-            ),
-            1,
-        )
-        function = operator.function if operator.HasField("function") else None
-        gil = float(self.service.gil_s[r]) / scale
-        parallelism = self._parallelism(r)
-        parallel = primary and parallelism is not None
+        calls = float(self.service.calls[head])
+        # Elements of `operator` per element of the running operator: a map fused with its batch makes many.
+        scale = 1.0 if first or calls <= 0 else calls
+        produced = float(self.totals.elements[head]) * scale
+        element_bytes = self.totals.bytes[head] / max(float(self.totals.seen[head]), 1e-12) / scale
+        # One call of the user's may run as several operators (from_generator, TFRecordDataset).
+        carried = [r for r in self.carried.get(operator.id, ()) if self.totals.elements[r] > 0]
+        costs = _Costs.of(carried, produced, self.totals, self.service, self.spread)
+        primary = operator.id == self._carrier(head)
+        functions = [r for r in carried if self.pipeline.running[r].calls_function]
+        parallelism = self._parallelism(head) if primary else None
         cache = operator.type in CACHE_TYPES
-        serving = cache and self.windows.last.cache_states.get(r) == "serving"
+        serving = cache and self.windows.last.cache_states.get(head) == "serving"
         cacheable = operator.cache.allowed and not in_body and not cache and not self._enclosed(parent)
+        body = any(child.in_body for child in self.children.get(operator.id, []))
         self._operators.append(
             Operator(
                 id=operator.id,
                 parent=parent,
                 in_body=in_body,
                 label=label_of(operator),
-                visits=produced * scale / steps,
-                cpu_s=float(self.service.cpu_s[r]) / scale if primary else 0.0,
-                wait_s=float(self.service.wait_s[r]) / scale if primary else 0.0,
+                visits=produced / max(self.totals["steps"], 1e-12),
+                cpu_s=costs.cpu_s,
+                wait_s=costs.wait_s,
                 stretch=self.service.stretch,
-                variation=None if not primary or math.isnan(self.spread[r]) else float(self.spread[r]),
-                pooled=primary and running.calls_function,
+                variation=costs.variation,
+                pooled=bool(functions),
                 unbounded=running.use_unbounded_threadpool,
-                python=bool(function and function.python),
-                gil_s=gil if primary and math.isfinite(gil) else None,
+                python=operator.HasField("function") and operator.function.python,
+                gil_s=costs.gil_s,
                 ordered=running.deterministic,
-                batch_size=max(int(fused_batch), 1) if primary and not first else 1,
+                batch_size=self._fused_batch(running) if primary and not first else 1,
                 cycle_length=self._cycle_length(operator, running),
-                interleave=operator.type in INTERLEAVE_TYPES
-                and any(c.in_body for c in self.children.get(operator.id, [])),
-                element_bytes=element_bytes,
-                cache_bytes=self._cache_bytes(operator, produced * scale, element_bytes)
+                interleave=operator.type in INTERLEAVE_TYPES and body,
+                element_bytes=float(element_bytes),
+                cache_bytes=self._cache_bytes(operator, produced, float(element_bytes))
                 if cacheable
                 else None,
                 may_cache=cacheable,
@@ -234,17 +254,21 @@ class _Builder:
                 may_prefetch=not in_body,
             )
         )
-        last = self._last(r)
+        last = self._last(head)
         self._choices.append(
             Choice(
-                parallel=parallel,
+                parallel=parallelism is not None,
                 parallelism=max(parallelism or 1, 1),
-                autotuned=parallel and bool(last and last.parallelism_tunable),
+                autotuned=parallelism is not None and bool(last and last.parallelism_tunable),
                 prefetch=prefetch > 0,
                 prefetch_size=prefetch,
                 cache=serving,
             )
         )
+
+    def _fused_batch(self, running: m.RunningOperator) -> int:
+        sizes = [self.by_id[i].batch_size for i in running.operators if i in self.by_id]
+        return max(*sizes, 1)
 
     def _enclosed(self, parent: int | None) -> bool:
         """Whether the operator lives, at any depth, in the function body of another."""

@@ -113,10 +113,10 @@ def service_times(pipeline: m.Pipeline, totals: Totals) -> Service:
 def _functions(pipeline: m.Pipeline) -> list[m.UserFunction | None]:
     """The user function that each running operator calls, if any."""
     found: list[m.UserFunction | None] = [None] * len(pipeline.running)
-    for operator in pipeline.operators:
-        known = operator.HasField("running") and operator.HasField("function")
-        if known and pipeline.running[operator.running].calls_function:
-            found[operator.running] = operator.function
+    functions = {o.id: o.function for o in pipeline.operators if o.HasField("function")}
+    for r, running in enumerate(pipeline.running):
+        if running.calls_function:
+            found[r] = next((functions[i] for i in running.operators if i in functions), None)
     return found
 
 
