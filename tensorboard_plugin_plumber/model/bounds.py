@@ -47,6 +47,8 @@ class Bound:
     operators: tuple[int, ...] = ()
     #: Shares of `operators` in the load, summing to at most 1 (the consumer may hold the rest).
     shares: tuple[float, ...] = ()
+    #: The parallel operator whose calls these are; None for anything else.
+    calls_of: int | None = None
     #: The window of an ordered operator costs at least a fifth here: variation, not service time, binds.
     stragglers: bool = False
     #: The root makes its elements in the consumer's own thread: they take turns.
@@ -220,7 +222,8 @@ def _root(load: dict[int, float], turn_s: float) -> Bound:
 def _parallel(network: Network, i: int, k: int, copies: int, load: dict[int, float]) -> Bound:
     operator = network.operators[i]
     efficiency = eta(k, operator.variation, operator.batch_size) if operator.ordered else 1.0
-    return replace(_shared(load, efficiency * k * copies), stragglers=efficiency < OPERATOR_SHARE)
+    bound = _shared(load, efficiency * k * copies)
+    return replace(bound, calls_of=i, stragglers=efficiency < OPERATOR_SHARE)
 
 
 def _cpu(network: Network, loads: _Loads) -> Bound:

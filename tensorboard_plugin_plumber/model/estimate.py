@@ -26,6 +26,8 @@ CACHE_TENSOR_BYTES = 200
 USUAL_COMPONENTS = 2
 #: Core time to copy what a batch gathers, once it is no longer fused with a map, bytes/s.
 COPY_BYTES_PER_S = 2e9
+#: The host counts as crowded from this stretch of core time on.
+CROWDED_STRETCH = 1.1
 #: What an idle host uses of its cores, and the clocks' granularity.
 IDLE_NOISE_CORES = 0.1
 #: Share of the memory left that a plan may fill.
@@ -87,7 +89,10 @@ def estimate(
     steps, active = totals["steps"], totals["active_s"]
     rate = steps / active if steps > 0 and active > 0 else None
     seen = estimate_consumer(pipeline, windows, totals, rate, given_rate)
-    builder = _Builder(pipeline, windows, totals, service, variation(windows) if spread is None else spread)
+    varies = variation(windows) if spread is None else spread
+    if service.stretch > CROWDED_STRETCH:  # the crowd's own coming and going would pass for variation
+        varies = np.full_like(varies, np.nan)
+    builder = _Builder(pipeline, windows, totals, service, varies)
     operators, choices = builder.build()
     pool = pipeline.threadpool_size or math.ceil(limits.cores)
     costs = sum(o.visits * o.cpu_s for o in operators)

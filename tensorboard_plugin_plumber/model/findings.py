@@ -310,9 +310,9 @@ def ordered_stragglers(case: Case) -> Iterator[a.Finding]:
     """Order makes fast calls wait for a slow one."""
     network = case.estimate.network
     bound = next((b for b in case.bounds if b.kind is not Kind.CONSUMER), None)
-    if bound is None or not bound.stragglers:
+    if bound is None or not bound.stragglers or bound.calls_of is None:
         return
-    i = bound.operators[0]
+    i = bound.calls_of
     operator = network.operators[i]
     operators = tuple(replace(o, ordered=False) if j == i else o for j, o in enumerate(network.operators))
     free = predicted_rate(replace(network, operators=operators), network.current)

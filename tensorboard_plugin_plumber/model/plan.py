@@ -11,7 +11,7 @@ import numpy as np
 
 from tensorboard_plugin_plumber.model import words
 from tensorboard_plugin_plumber.model.bounds import Bound, Kind, bounds, data_rate, predicted_rate
-from tensorboard_plugin_plumber.model.estimate import COPY_BYTES_PER_S, Estimate
+from tensorboard_plugin_plumber.model.estimate import COPY_BYTES_PER_S, CROWDED_STRETCH, Estimate
 from tensorboard_plugin_plumber.model.network import Choice, Network, Settings
 from tensorboard_plugin_plumber.model.optimum import optimise
 from tensorboard_plugin_plumber.model.windows import Array
@@ -24,8 +24,6 @@ BOOTSTRAPS = 100
 MODEL_ERROR = 0.10
 #: ... and where the split between core time and waiting could not be measured, or the host was crowded.
 SPLIT_ERROR = 0.25
-#: The host counts as crowded from this stretch of core time on.
-CROWDED_STRETCH = 1.1
 #: A plan that promises less than this over the predicted rate of today is no plan.
 LEAST_GAIN = 0.02
 

@@ -96,7 +96,7 @@ def _bottleneck_sentence(estimate: Estimate, binding: Bound) -> str:
     first = binding.operators[0]
     operator, choice = network.operators[first], network.current.choices[first]
     if binding.kind is Kind.OPERATOR:
-        if binding.stragglers:
+        if binding.stragglers and binding.calls_of == first:
             how = f"keeps its order, so that fast calls wait for slow ones at {choice.parallelism} parallel calls,"
         elif choice.parallel and choice.parallelism > 1:
             how = f"runs {choice.parallelism} calls at a time, {words.duration(operator.service_s)} each,"
@@ -156,11 +156,11 @@ def _sentence(estimate: Estimate, bottleneck: a.Bottleneck, check: SelfCheck) ->
     elif seen.input_bound is False:
         said = f"Not input-bound: {waiting}, at {rate}."
     elif seen.absent:
-        said = f"On its own the pipeline gives {rate}. {bottleneck.sentence}"
+        said = f"On its own the pipeline gives {rate}. {'' if check.tentative else bottleneck.sentence}"
     else:
         said = (
             f"Whether training waits for data cannot be known here. The pipeline delivered {rate}. "
-            f"{bottleneck.sentence}"
+            f"{'' if check.tentative else bottleneck.sentence}"
         )
     said = said.strip()
     return f"Tentative: {said[0].lower()}{said[1:]}" if check.tentative else said
