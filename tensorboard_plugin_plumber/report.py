@@ -119,7 +119,7 @@ def _print_report(console: Console, analysis: a.Analysis) -> None:
     _paragraph(console, verdict.sentence, "bold")
     if verdict.caveat:
         _paragraph(console, verdict.caveat, "yellow")
-    if analysis.bottleneck.sentence not in verdict.sentence:
+    if analysis.bottleneck.sentence[1:] not in verdict.sentence:
         _paragraph(console, analysis.bottleneck.sentence)
     _paragraph(console, " · ".join(_facts(analysis)), "dim")
     _section(console, "Pipeline, from source to consumer", _operator_table(analysis))

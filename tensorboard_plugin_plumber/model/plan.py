@@ -256,12 +256,13 @@ def _assumptions(now: Estimate, settings: Settings, caches: bool) -> list[str]:
 
 def _sentence(now: Estimate, plan: a.Plan, binding: Bound, rate_now: float, rate: float) -> str:
     limit = _limit_in_words(now, binding)
+    observed = now.network.observed_rate or rate_now
     if not plan.changes:
         return f"No change that Plumber knows makes it faster; the limit is {limit}."
     count = len(plan.changes)
     return (
         f"{'One change is' if count == 1 else f'{count} changes are'} predicted to reach {words.rate(rate)} "
-        f"({words.factor(rate / rate_now)} today's; 90 % interval {words.digits(plan.low)}–{words.digits(plan.high)}); "
+        f"({words.factor(rate / observed)} today's; 90 % interval {words.digits(plan.low)}–{words.digits(plan.high)}); "
         f"then the limit is {limit}."
     )
 

@@ -149,21 +149,29 @@ def verdict_of(
 
 
 def _sentence(estimate: Estimate, bottleneck: a.Bottleneck, check: SelfCheck) -> str:
+    """One sentence; what binds is its second half, unless the verdict is tentative."""
     seen, rate = estimate.consumer, words.rate(estimate.network.observed_rate)
     waiting = f"{words.percent(seen.wait_fraction or 0)} of every step waits for data"
+    binds = "" if check.tentative else _continued(bottleneck.sentence)
     if seen.input_bound is True:
-        said = f"Input-bound: {waiting}. {'' if check.tentative else bottleneck.sentence}"
+        said = f"Input-bound: {waiting}, because {binds}" if binds else f"Input-bound: {waiting}."
     elif seen.input_bound is False:
         said = f"Not input-bound: {waiting}, at {rate}."
     elif seen.absent:
-        said = f"On its own the pipeline gives {rate}. {'' if check.tentative else bottleneck.sentence}"
-    else:
         said = (
-            f"Whether training waits for data cannot be known here. The pipeline delivered {rate}. "
-            f"{'' if check.tentative else bottleneck.sentence}"
+            f"On its own the pipeline gives {rate}: {binds}"
+            if binds
+            else f"On its own the pipeline gives {rate}."
         )
-    said = said.strip()
+    else:
+        said = f"Whether training waits for data cannot be known here; the pipeline delivered {rate}"
+        said = f"{said}: {binds}" if binds else f"{said}."
     return f"Tentative: {said[0].lower()}{said[1:]}" if check.tentative else said
+
+
+def _continued(sentence: str) -> str:
+    """`sentence` as the rest of another; an operator's type keeps its capital."""
+    return f"t{sentence[1:]}" if sentence.startswith("Th") else sentence
 
 
 def smallest_data_bound(found: Sequence[Bound]) -> Bound:

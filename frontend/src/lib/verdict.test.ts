@@ -8,6 +8,10 @@ describe("headline", () => {
   const bottleneck = { ...chain.bottleneck!, sentence: "Map f caps it at 5.14 steps/s." };
   const said = (sentence: string) => headline({ ...chain, verdict: { ...chain.verdict!, sentence }, bottleneck });
   it("leaves to the bottleneck its own line", () => expect(said("Input-bound: 87 % waits. Map f caps it at 5.14 steps/s.")).toBe("Input-bound: 87 % waits."));
+  it("does so where one sentence carries both", () => {
+    expect(said("Input-bound: 87 % waits, because Map f caps it at 5.14 steps/s.")).toBe("Input-bound: 87 % waits.");
+    expect(said("It gives 5 steps/s: map f caps it at 5.14 steps/s.")).toBe("It gives 5 steps/s.");
+  });
   it("keeps a sentence that says something else, or nothing else", () => {
     expect(said("Input-bound.")).toBe("Input-bound.");
     expect(said("Map f caps it at 5.14 steps/s.")).toBe("Map f caps it at 5.14 steps/s.");

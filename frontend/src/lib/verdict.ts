@@ -12,8 +12,10 @@ export function tone(verdict: Verdict): Tone {
 export function headline({ verdict, bottleneck }: Analysis): string {
   const sentence = verdict?.sentence ?? "";
   const repeated = bottleneck?.sentence ?? "";
-  const rest = repeated === "" ? sentence : sentence.replace(repeated, "").replace(/\s+/g, " ").trim();
-  return rest === "" ? sentence : rest;
+  // Inside the verdict the repeated sentence may begin in lower case.
+  const start = repeated.length > 1 ? sentence.indexOf(repeated.slice(1)) - 1 : -1;
+  if (start < 1) return sentence;
+  return `${sentence.slice(0, start).replace(/(, because|[:;.])?\s*$/, "")}.`;
 }
 
 /** One step, seconds: its whole length, what the consumer computes, and what it waits; null if unknown. */
