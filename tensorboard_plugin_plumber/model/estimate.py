@@ -90,7 +90,7 @@ def estimate(
     rate = steps / active if steps > 0 and active > 0 else None
     seen = estimate_consumer(pipeline, windows, totals, rate, given_rate)
     varies = variation(windows) if spread is None else spread
-    if service.stretch > CROWDED_STRETCH:  # the crowd's own coming and going would pass for variation
+    if service.crowding > CROWDED_STRETCH:  # the crowd's own coming and going would pass for variation
         varies = np.full_like(varies, np.nan)
     builder = _Builder(pipeline, windows, totals, service, varies)
     operators, choices = builder.build()
@@ -127,6 +127,7 @@ class _Costs:
 
     cpu_s: float = 0.0
     wait_s: float = 0.0
+    stretch: float = 1.0
     gil_s: float | None = None
     variation: float | None = None
 
@@ -137,10 +138,13 @@ class _Costs:
         if not carried or produced <= 0:
             return cls()
         elements = totals.elements[list(carried)] / produced
+        cpu = float(service.cpu_s[list(carried)] @ elements)
+        clock = float((service.cpu_s * service.stretch)[list(carried)] @ elements)
         gil = float(np.nansum(service.gil_s[list(carried)] * elements))
         costliest = max(carried, key=lambda r: float(totals.time_s[r]))
         return cls(
-            cpu_s=float(service.cpu_s[list(carried)] @ elements),
+            cpu_s=cpu,
+            stretch=clock / cpu if cpu > 0 else 1.0,
             wait_s=float(service.wait_s[list(carried)] @ elements),
             gil_s=gil if gil > 0 else None,
             variation=None if math.isnan(spread[costliest]) else float(spread[costliest]),
@@ -240,7 +244,7 @@ class _Builder:
                 visits=produced / max(self.totals["steps"], 1e-12),
                 cpu_s=costs.cpu_s,
                 wait_s=costs.wait_s,
-                stretch=self.service.stretch,
+                stretch=costs.stretch,
                 variation=costs.variation,
                 pooled=bool(functions),
                 unbounded=running.use_unbounded_threadpool,

@@ -45,7 +45,8 @@ class Operator:
     visits: float = 0.0
     cpu_s: float = 0.0
     wait_s: float = 0.0
-    #: How much longer its core time takes on the clock, at least 1: threads wait for a core on a crowded host.
+    #: Time on the clock per second of its core time: above 1 where threads wait for a core on a crowded host,
+    #: below 1 where kernels of one call run side by side.
     stretch: float = 1.0
     #: Coefficient of variation of the service time; None if unknown.
     variation: float | None = None

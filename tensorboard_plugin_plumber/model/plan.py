@@ -129,7 +129,7 @@ def _interval(
         if len(network.operators) == len(settings.choices):
             rates.append(predicted_rate(with_unfused_copies(network, settings), settings))
     low, high = np.percentile(rates, [5, 95]) if rates else (rate, rate)
-    doubtful = now.service.split_unknown or now.service.stretch > CROWDED_STRETCH
+    doubtful = now.service.split_unknown or now.service.crowding > CROWDED_STRETCH
     error = SPLIT_ERROR if doubtful else MODEL_ERROR
     return min(float(low), rate) * (1 - error), max(float(high), rate) * (1 + error)
 

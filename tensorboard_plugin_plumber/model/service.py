@@ -11,7 +11,8 @@ rho the share of it that computing functions spend on a core,
   others share what is left of the pool's core time in proportion to their wall time,
   c = (C - rho sum of the others' p) of it, and w = p - c / rho.
 
-1 / rho is the operator's stretch: how much longer its core time takes on the clock while the host is crowded.
+The stretch of an operator is how long its core time takes on the clock: 1 / rho, less where kernels of one call run
+side by side (`Windows.held_s`).
 
 Neither uses the observed rate, so that the self-check stays a check.
 """
@@ -51,8 +52,11 @@ class Service:
     calls: Array
     #: The split of a function's time into core time and waiting could not be measured.
     split_unknown: bool
+    #: Time on the clock per second of core time: more where the host is crowded, less where the kernels of one
+    #: call run side by side.
+    stretch: Array
     #: 1 / rho.
-    stretch: float
+    crowding: float
 
 
 def calls_per_element(pipeline: m.Pipeline, totals: Totals) -> Array:
@@ -107,7 +111,8 @@ def service_times(pipeline: m.Pipeline, totals: Totals) -> Service:
     gil = np.full_like(wall, np.nan)
     python = np.array([bool(f and f.python) for f in functions])
     _mark_gil(python, cpu, wait, gil, wall, totals)
-    return Service(cpu, wait, gil, calls, unknown, 1.0 / on_core)
+    held = np.where(totals.time_s > 0, totals.held_s / np.maximum(totals.time_s, 1e-12), 1.0)
+    return Service(cpu, wait, gil, calls, unknown, held / on_core, 1.0 / on_core)
 
 
 def _functions(pipeline: m.Pipeline) -> list[m.UserFunction | None]:

@@ -49,6 +49,7 @@ class Totals:
     elements: Array
     seen: Array
     time_s: Array
+    held_s: Array
     bytes: Array
     scalars: dict[str, float]
 
@@ -66,6 +67,9 @@ class Windows:
     elements: Array
     seen: Array
     time_s: Array
+    #: `time_s`, but never more than the operator's calls can last: its kernels may run side by side within one
+    #: call, and TensorFlow adds their times up.
+    held_s: Array
     bytes: Array
     scalars: Array
     #: In force now, per running operator; NaN where the operator has none.
@@ -84,6 +88,7 @@ class Windows:
             elements=w @ self.elements,
             seen=w @ self.seen,
             time_s=w @ self.time_s,
+            held_s=w @ self.held_s,
             bytes=w @ self.bytes,
             scalars=dict(zip(SCALARS, (w @ self.scalars).tolist(), strict=True)),
         )
@@ -117,14 +122,18 @@ def windows_of(pipeline: m.Pipeline, index: int, samples: tuple[m.SampleRecord, 
         name: np.array([_column(part, name, count) for _, part in chosen])
         for name in ("elements", "elements_seen", "processing_time_ns", "bytes_produced")
     }
-    scalars = np.array([_scalars(record, part) for record, part in chosen])
+    scalars = np.diff(np.array([_scalars(record, part) for record, part in chosen]), axis=0)
+    parallelism = _in_force([part for _, part in stationary], count)
+    time_s = _differences(tables["processing_time_ns"]) * 1e-9
+    elapsed = scalars[:, [SCALARS.index("elapsed_s")]]
     return Windows(
         elements=_differences(tables["elements"]),
         seen=_differences(tables["elements_seen"]),
-        time_s=_differences(tables["processing_time_ns"]) * 1e-9,
+        time_s=time_s,
+        held_s=np.minimum(time_s, elapsed * _calls(pipeline, parallelism)),
         bytes=_differences(tables["bytes_produced"]),
-        scalars=np.diff(scalars, axis=0),
-        parallelism=_in_force([part for _, part in stationary], count),
+        scalars=scalars,
+        parallelism=parallelism,
         last=seen[-1][1],
         first_iterators=chosen[0][1].iterators,
     )
@@ -192,6 +201,15 @@ def _thin(seen: list[_Seen]) -> list[_Seen]:
         if entry[1].steps - chosen[-1][1].steps >= least:
             chosen.append(entry)
     return chosen
+
+
+def _calls(pipeline: m.Pipeline, parallelism: Array) -> Array:
+    """Calls of each running operator that may last at a time; without limit in function bodies."""
+    found = np.where(np.isfinite(parallelism), parallelism, 1.0)
+    for i, operator in enumerate(pipeline.running):
+        if operator.in_body or (operator.HasField("parent") and np.isinf(found[operator.parent])):
+            found[i] = np.inf
+    return found
 
 
 def _in_force(parts: list[m.PipelineSample], count: int) -> Array:

@@ -34,7 +34,7 @@ def test_a_crowded_host_inflates_wall_time_and_is_taken_out():
     found = split([Cost("Map", 1, 20e-3, function=COMPUTES)], Run(rate=50, pool_cores=0.5, pool_queue=0.5))
     assert found.cpu_s[0] == pytest.approx(10e-3)
     assert found.wait_s[0] == 0
-    assert found.stretch == pytest.approx(2)
+    assert found.stretch == pytest.approx([2])
 
 
 def test_a_sleeping_function_waits_for_what_the_pool_did_not_compute():
@@ -68,6 +68,13 @@ def test_python_calls_that_share_one_core_wait_for_the_interpreter():
     found = split([cost], Run(rate=100, pool_cores=1.0))
     assert found.gil_s[0] == pytest.approx(10e-3)
     assert found.wait_s[0] == 0
+
+
+def test_kernels_side_by_side_cannot_hold_a_call_longer_than_it_lasts():
+    # GIVEN calls one at a time, of 10 ms, with two kernels of 8 ms beside each other
+    found = split([Cost("Map", 1, 16e-3, function=COMPUTES)], Run(rate=100, pool_cores=1.6))
+    assert found.cpu_s[0] == pytest.approx(16e-3)
+    assert found.cpu_s[0] * found.stretch[0] == pytest.approx(10e-3)
 
 
 def test_one_python_call_at_a_time_shows_nothing_of_the_interpreter():
