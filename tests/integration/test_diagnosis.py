@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +18,39 @@ from benchmarks import ground_truth, shapes
 from tensorboard_plugin_plumber.events import reader
 from tensorboard_plugin_plumber.model.analyse import analyse
 from tensorboard_plugin_plumber.report import Report
-from tests.support.answers import codes, cores_idle, row_of
+from tests.support.answers import HostWatch, codes, row_of
 
 SECONDS = 4.0
 # The promise: service times within 15 %.
 CLOSE = 0.15
 
 
-def diagnose(shape: shapes.Shape, **options: Any) -> dict[str, Any]:
-    """The analysis, after a check that the service times are the true ones."""
-    answer: dict[str, Any] = plumber.diagnose(shape.dataset, seconds=SECONDS, **options).to_dict()
+@dataclass(frozen=True)
+class Diagnosed:
+    """The object of `--json`, and whether other processes left the cores alone meanwhile."""
+
+    answer: dict[str, Any]
+    quiet: bool
+
+
+def diagnose(shape: shapes.Shape) -> Diagnosed:
+    """Diagnoses, and checks that the service times are the true ones."""
+    with HostWatch() as host:
+        answer: dict[str, Any] = plumber.diagnose(shape.dataset, seconds=SECONDS).to_dict()
     for label, truth in shape.service_s.items():
         row = row_of(answer, label)
         assert row["cpu_s"] + row["wait_s"] == pytest.approx(truth(), rel=CLOSE), label
-    return answer
+    return Diagnosed(answer, host.quiet)
 
 
 def test_cpu_bound_sequential_map() -> None:
-    answer = diagnose(shapes.sequential_map())
+    diagnosed = diagnose(shapes.sequential_map())
+    answer = diagnosed.answer
 
     # THEN the map binds, by itself, and it is a setting that binds
     row = row_of(answer, "native_spin")
     assert answer["bottleneck"]["operator"] == row["id"]
-    if cores_idle(answer):
+    if diagnosed.quiet:
         assert answer["bottleneck"]["constraint"] == "operator"
         assert answer["verdict"]["cause"] == "software"
         assert "sequential-map" in codes(answer)
@@ -49,7 +60,8 @@ def test_cpu_bound_sequential_map() -> None:
 
 
 def test_sleeping_map_held_by_the_pool() -> None:
-    answer = diagnose(shapes.sleeping_map())
+    diagnosed = diagnose(shapes.sleeping_map())
+    answer = diagnosed.answer
 
     # THEN the pool binds, not the operator, and the time is waiting
     row = row_of(answer, "sleep")
@@ -61,10 +73,11 @@ def test_sleeping_map_held_by_the_pool() -> None:
 
 def test_sequential_chain_without_default_optimizations() -> None:
     # GIVEN two costly maps and a batch on one thread: TensorFlow is told to inject nothing
-    answer = diagnose(shapes.chain(default_optimizations=False))
+    diagnosed = diagnose(shapes.chain(default_optimizations=False))
+    answer = diagnosed.answer
 
     # THEN it is the thread that binds, shared by both, and a prefetch is missing
-    if cores_idle(answer):
+    if diagnosed.quiet:
         assert answer["bottleneck"]["constraint"] == "thread"
     shared = [row_of(answer, label)["id"] for label in ("second", "first")]
     assert answer["bottleneck"]["operators"][:2] == shared
@@ -73,27 +86,30 @@ def test_sequential_chain_without_default_optimizations() -> None:
 
 def test_sequential_chain_with_defaults_needs_no_prefetch() -> None:
     # GIVEN its twin, as TensorFlow runs it by default
-    answer = diagnose(shapes.chain(default_optimizations=True))
+    diagnosed = diagnose(shapes.chain(default_optimizations=True))
+    answer = diagnosed.answer
 
     # THEN nothing is said against it: what TensorFlow makes of map and batch works ahead by itself
     assert "no-prefetch" not in codes(answer)
 
 
 def test_zip() -> None:
-    answer = diagnose(shapes.zipped())
+    diagnosed = diagnose(shapes.zipped())
+    answer = diagnosed.answer
 
     # THEN both branches feed the zip, and the thread that runs them binds
     (joined,) = (row for row in answer["operators"] if row["type"] == "Zip")
     for label in ("image", "mask"):
         assert row_of(answer, label)["parent"] == joined["id"]
         assert row_of(answer, label)["visit_ratio"] == pytest.approx(2, rel=0.05)
-    if cores_idle(answer):
+    if diagnosed.quiet:
         assert answer["bottleneck"]["constraint"] == "thread"
     assert answer["bottleneck"]["operator"] == row_of(answer, "image")["id"]
 
 
 def test_map_inside_an_interleave() -> None:
-    answer = diagnose(shapes.interleaved())
+    diagnosed = diagnose(shapes.interleaved())
+    answer = diagnosed.answer
 
     # THEN it is found in there, though TensorFlow forgets each of its iterators
     row = row_of(answer, "spin")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import time
+from types import TracebackType
 from typing import Any
+
+import psutil
 
 
 def codes(answer: dict[str, Any]) -> set[str]:
@@ -16,11 +21,30 @@ def row_of(answer: dict[str, Any], label: str) -> dict[str, Any]:
     return row
 
 
-def cores_idle(answer: dict[str, Any]) -> bool:
-    """Whether the host left half a core idle to this process.
+class HostWatch:
+    """Tells whether other processes of the test machine took cores meanwhile.
 
-    Other processes on the test machine may take the cores; then those bind, and rightly so.
+    Where they do, those cores bind, and what a diagnosis says of idle ones is rightly another thing.
     """
-    (cpu,) = (bound for bound in answer["bounds"] if bound["constraint"] == "cpu")
-    used = sum(row["cores_used"] or 0.0 for row in answer["operators"])
-    return bool(used * (cpu["rate"] / answer["verdict"]["observed_rate"] - 1) > 0.5)
+
+    def __enter__(self) -> HostWatch:
+        self._begin = self._times()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        elapsed_s, host_s, own_s = (now - then for now, then in zip(self._times(), self._begin, strict=True))
+        self.others_cores = (host_s - own_s) / elapsed_s
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the others left these tests as good as alone."""
+        return self.others_cores < 0.25
+
+    @staticmethod
+    def _times() -> tuple[float, float, float]:
+        """Now, CPU time of the whole host, and that of this process and its children that ended, seconds."""
+        host, own = psutil.cpu_times(), os.times()
+        busy = host.user + host.nice + host.system
+        return time.monotonic(), busy, own.user + own.system + own.children_user + own.children_system
