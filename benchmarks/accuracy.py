@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import tensorboard_plugin_plumber as plumber
 from benchmarks.report import Machine, table, tell
 from benchmarks.shapes import SHAPES
+from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Recovered:
     operator: str
     true_s: float
     measured_s: float
-    constraint: str | None
+    constraint: str
     findings: tuple[str, ...]
     self_check: float | None
 
@@ -38,18 +39,18 @@ def measure(seconds: float) -> list[Recovered]:
     for name, make in SHAPES.items():
         tell(f"accuracy: {name}")
         shape = make()
-        answer = plumber.diagnose(shape.dataset, seconds=seconds).to_dict()
-        for row in answer["operators"]:
-            if row["label"] in shape.service_s:
+        analysis = plumber.diagnose(shape.dataset, seconds=seconds).analysis
+        for row in analysis.operators:
+            if row.label in shape.service_s:
                 recovered.append(
                     Recovered(
                         name,
-                        row["label"],
-                        shape.service_s[row["label"]](),
-                        row["cpu_s"] + row["wait_s"],
-                        answer["bottleneck"]["constraint"],
-                        tuple(finding["code"] for finding in answer["findings"]),
-                        answer["verdict"]["self_check"],
+                        row.label,
+                        shape.service_s[row.label](),
+                        row.cpu_s + row.wait_s,
+                        a.Constraint.Name(analysis.bottleneck.constraint).removeprefix("CONSTRAINT_").lower(),
+                        tuple(finding.code for finding in analysis.findings),
+                        analysis.verdict.self_check if analysis.verdict.HasField("self_check") else None,
                     )
                 )
     return recovered
