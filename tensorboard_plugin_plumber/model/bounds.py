@@ -136,6 +136,10 @@ def bounds(network: Network, settings: Settings) -> list[Bound]:
     The root's thread, where it takes turns with the consumer, is bounded by r_0 + turn; a known g is a bound
     of kind `CONSUMER` of its own.
     """
+    return _bounds(network, settings, stretched_capacity(network))
+
+
+def _bounds(network: Network, settings: Settings, stretched: float) -> list[Bound]:
     loads = _Loads(network, settings)
     copies = multiplicity(network, settings)
     found: list[Bound] = []
@@ -152,7 +156,7 @@ def bounds(network: Network, settings: Settings) -> list[Bound]:
             found.append(_root(loads.thread[0], network.consumer.turn_s))
         elif asynchronous or choice.cache:
             found.append(_shared(loads.thread[i], copies[i]))
-    found += [_cpu(network, loads), _pool(network, settings, loads), _gil(network, loads)]
+    found += [_cpu(network, loads, stretched), _pool(network, settings, loads), _gil(network, loads)]
     if network.consumer.step_s:
         found.append(Bound(Kind.CONSUMER, 1.0 / network.consumer.step_s))
     # Bounds without load say nothing and are left out, but one always stays.
@@ -226,7 +230,7 @@ def _parallel(network: Network, i: int, k: int, copies: int, load: dict[int, flo
     return replace(bound, calls_of=i, stragglers=efficiency < OPERATOR_SHARE)
 
 
-def _cpu(network: Network, loads: _Loads) -> Bound:
+def _cpu(network: Network, loads: _Loads, stretched: float) -> Bound:
     consumer = network.consumer
     load = {}
     for i, operator in enumerate(network.operators):
@@ -234,7 +238,33 @@ def _cpu(network: Network, loads: _Loads) -> Bound:
         load[i] = loads.own[i] if loads.settings.choices[i].cache else loads.own[i] * share
     total = sum(load.values()) + consumer.cpu_s
     operators, shares = _ranked(load, total or 1.0)
-    return Bound(Kind.CPU, _rate(network.limits.cores - consumer.other_cores, total), operators, shares)
+    rate = _rate(network.limits.cores - consumer.other_cores, total)
+    if math.isfinite(stretched):
+        rate = min(rate, _rate(stretched, _stretched_s(network, loads)))
+    return Bound(Kind.CPU, rate, operators, shares)
+
+
+def stretched_capacity(network: Network) -> float:
+    """S: seconds of stretched core time per second that settings may count on; infinite where none is stretched.
+
+    As many as there are cores: on a crowded host nobody knows whether more threads would get more of them. At
+    least what the settings in force carry when nothing waits for the consumer: that much was measured.
+    """
+    if all(operator.stretch <= 1.0 for operator in network.operators):
+        return math.inf
+    eager = replace(network, consumer=replace(network.consumer, step_s=None, turn_s=0.0))
+    carried = _stretched_s(eager, _Loads(eager, eager.current))
+    now = min(bound.rate for bound in _bounds(eager, eager.current, math.inf))
+    return max(math.ceil(network.limits.cores), now * carried if carried else 0.0)
+
+
+def _stretched_s(network: Network, loads: _Loads) -> float:
+    """Core time per root element as the clock sees it, seconds."""
+    return sum(
+        operator.visits * operator.cpu_s * operator.stretch
+        for i, operator in enumerate(network.operators)
+        if not loads.idle[i]
+    )
 
 
 def _pooled(network: Network, loads: _Loads) -> dict[int, float]:

@@ -22,10 +22,12 @@ class Freedom:
     parallel: bool
     prefetch: bool
     cache: bool
-    #: k may be anything from `lowest` to `free` without a change, and up to `highest` with one.
+    #: k may be anything from `lowest` to `free` without a change of its own, and up to `highest` with one.
     lowest: int
     free: int
     highest: int
+    #: AUTOTUNE goes up to the size of the pool: a larger pool makes as many more calls free.
+    follows_pool: bool
     prefetch_size: int
     copies: int
 
@@ -49,7 +51,7 @@ def freedoms_of(network: Network, k_max: int) -> list[Freedom]:
     for i, (operator, choice) in enumerate(zip(network.operators, network.current.choices, strict=True)):
         idle = operator.parent is not None and served[operator.parent]
         served.append(idle or choice.cache)
-        lowest, free, highest = _parallelism_range(operator, choice, network.limits.cores, k_max)
+        lowest, free, highest = _parallelism_range(network, i, k_max)
         affordable = operator.cache_bytes is not None and operator.cache_bytes <= limit
         works = not served[i]
         found.append(
@@ -61,6 +63,7 @@ def freedoms_of(network: Network, k_max: int) -> list[Freedom]:
                 lowest=lowest,
                 free=free,
                 highest=highest if works else free,
+                follows_pool=_follows_pool(operator, choice),
                 prefetch_size=memory.prefetch_size(network, i),
                 copies=copies[i],
             )
@@ -68,8 +71,9 @@ def freedoms_of(network: Network, k_max: int) -> list[Freedom]:
     return found
 
 
-def _parallelism_range(operator: Operator, choice: Choice, cores: float, k_max: int) -> tuple[int, int, int]:
+def _parallelism_range(network: Network, i: int, k_max: int) -> tuple[int, int, int]:
     """(lowest, free, highest) k of `Freedom`; an interleave's calls beyond its cycle length do nothing."""
+    operator, choice = network.operators[i], network.current.choices[i]
     cap = k_max
     if operator.interleave:
         cap = max(operator.cycle_length or 1, 1)
@@ -78,27 +82,38 @@ def _parallelism_range(operator: Operator, choice: Choice, cores: float, k_max: 
     if not choice.parallel:
         return 1, 1, cap if operator.may_parallel else 1
     if choice.autotuned:
-        lowest, free = 1, _autotuned_highest(operator, cores)
+        lowest, free = 1, _autotuned_highest(network, i)
     else:
         lowest = free = choice.parallelism
     if operator.interleave:
         lowest, free = min(lowest, cap), min(free, cap)
-    return lowest, free, max(free, cap) if operator.may_parallel else free
+    may_rise = operator.may_parallel or _follows_pool(operator, choice)
+    return lowest, free, max(free, cap) if may_rise else free
 
 
 def unchanged(network: Network) -> Settings:
     """The settings in force, with AUTOTUNE at the highest it may choose."""
     choices = [
-        replace(choice, parallelism=_autotuned_highest(operator, network.limits.cores))
+        replace(choice, parallelism=_autotuned_highest(network, i))
         if choice.parallel and choice.autotuned
         else choice
-        for operator, choice in zip(network.operators, network.current.choices, strict=True)
+        for i, choice in enumerate(network.current.choices)
     ]
     return replace(network.current, choices=tuple(choices))
 
 
-def _autotuned_highest(operator: Operator, cores: float) -> int:
-    highest = max(1, math.ceil(cores))
+def _follows_pool(operator: Operator, choice: Choice) -> bool:
+    """Whether TensorFlow lets AUTOTUNE raise k up to the size of the iterator's pool."""
+    in_pool = operator.pooled and not operator.unbounded and not operator.interleave
+    return choice.parallel and choice.autotuned and in_pool
+
+
+def _autotuned_highest(network: Network, i: int) -> int:
+    """The highest k that AUTOTUNE may choose with the pool in force."""
+    operator = network.operators[i]
+    if _follows_pool(operator, network.current.choices[i]):
+        return network.current.threadpool_size
+    highest = max(1, math.ceil(network.limits.cores))
     return min(highest, max(operator.cycle_length or 1, 1)) if operator.interleave else highest
 
 

@@ -12,6 +12,7 @@ that keeps
     interleave    V_j s_j A_j + sum of r_b over body roots b <= k_j m_j,    k_j <= L_j     (a_j)
     operator      V_i s_i A_i + sum of r_j over plain inputs j <= eta(k_i) k_i m_i    (a_i, any other)
     cpu           sum of V_i c_i A_i + sum of V_i rho X (y_i) + c_g X + N_other <= N
+                  sum of V_i sigma_i c_i A_i <= S, `bounds.stretched_capacity`, where core time is stretched
     threadpool    sum of V_i s_i A_i over pooled functions <= T
     gil           sum of V_i h_i A_i <= 1
     root          r_0 + turn X <= 1 where the root is made in the consumer's thread
@@ -20,8 +21,9 @@ that keeps
 (`bounds` evaluates exactly these). The plan is lexicographically best: the greatest rate; within 1 % of it the
 fewest changes to the user's code; then the fewest threads, k and T sized for 1.15 X where cores allow; then the
 least memory. Decisions already in force are never undone, at most one memory cache stands on any path, k of an
-operator that AUTOTUNE rules is free up to the number of cores without a change, and all buffers with the new
-caches fit into `Limits.memory_free_bytes`, or take no more than today's buffers.
+operator that AUTOTUNE rules is free without a change, up to the plan's own T where its function runs in the
+iterator's pool and up to the number of cores elsewhere, and all buffers with the new caches fit into
+`Limits.memory_free_bytes`, or take no more than today's buffers.
 
 The first stage is a mixed-integer linear program in the share x = X / X_ceiling, with activities
 ``alpha_i >= alpha_above - y_i`` (x at the root) and reads ``rho_i >= alpha_above + y_i - 1``; products of
@@ -46,6 +48,7 @@ from tensorboard_plugin_plumber.model.bounds import (
     data_rate,
     pool_seconds,
     predicted_rate,
+    stretched_capacity,
 )
 from tensorboard_plugin_plumber.model.decisions import (
     Freedom,
@@ -150,10 +153,13 @@ def _sized(
     Their rate is what they reach with all of those at their highest, at most `rate`; no headroom is asked for
     beyond what the cores allow. Where memory is short, an operator keeps the k that it has in `settings`.
     """
-    ranges = [_sizes(*each) for each in zip(network.current.choices, settings.choices, freedoms, strict=True)]
     pool_changes = settings.threadpool_size != network.current.threadpool_size
-    highest = [high for _, high in ranges]
-    widest = _with_sizes(settings, highest, max(k_max, settings.threadpool_size) if pool_changes else None)
+    widest_pool = max(k_max, settings.threadpool_size) if pool_changes else settings.threadpool_size
+    ranges = [
+        _sizes(*each, widest_pool)
+        for each in zip(network.current.choices, settings.choices, freedoms, strict=True)
+    ]
+    widest = _with_sizes(settings, [high for _, high in ranges], widest_pool)
     reached = min(predicted_rate(network, widest), rate)
     if not math.isfinite(reached):
         return settings
@@ -166,33 +172,38 @@ def _sized(
     ):
         least = least_calls(operator, wanted * each / freedom.copies, high)
         sizes.append(max(low, high if least is None else least))
-    pool = None
-    if pool_changes:
-        needed = math.ceil(wanted * pool_seconds(network, widest) * (1 - 1e-9))
-        pool = min(max(needed, network.current.threadpool_size + 1), max(k_max, settings.threadpool_size))
     limit = memory_limit(network)
     order = sorted(range(len(sizes)), key=lambda i: -network.operators[i].element_bytes)
     for i in order:
-        if memory.needed_bytes(network, _with_sizes(settings, sizes, pool)) <= limit:
+        if memory.needed_bytes(network, _with_sizes(settings, sizes, settings.threadpool_size)) <= limit:
             break
         sizes[i] = settings.choices[i].parallelism
+    pool = settings.threadpool_size
+    if pool_changes:
+        needed = math.ceil(wanted * pool_seconds(network, widest) * (1 - 1e-9))
+        follow = [
+            k
+            for k, choice, freedom in zip(sizes, settings.choices, freedoms, strict=True)
+            if choice.autotuned and freedom.follows_pool
+        ]
+        pool = min(max(needed, network.current.threadpool_size + 1, *follow), widest_pool)
     return _with_sizes(settings, sizes, pool)
 
 
-def _sizes(old: Choice, new: Choice, freedom: Freedom) -> tuple[int, int]:
-    """The k that `new` may have at no further change."""
+def _sizes(old: Choice, new: Choice, freedom: Freedom, pool: int) -> tuple[int, int]:
+    """The k that `new` may have at no further change in a pool of `pool`."""
     if not new.parallel or freedom.idle or freedom.highest == freedom.lowest:
         return new.parallelism, new.parallelism
     if new.autotuned:
-        return freedom.lowest, freedom.free
+        return freedom.lowest, min(freedom.highest, pool) if freedom.follows_pool else freedom.free
     if parallelism_changes(old, new):
         return (freedom.free + 1 if old.parallel else 1), freedom.highest
     return new.parallelism, new.parallelism
 
 
-def _with_sizes(settings: Settings, sizes: list[int], pool: int | None) -> Settings:
+def _with_sizes(settings: Settings, sizes: list[int], pool: int) -> Settings:
     choices = [replace(choice, parallelism=k) for choice, k in zip(settings.choices, sizes, strict=True)]
-    return Settings(tuple(choices), settings.threadpool_size if pool is None else pool)
+    return Settings(tuple(choices), pool)
 
 
 def _ceiling(network: Network, freedoms: list[Freedom], k_max: int) -> float:
@@ -229,6 +240,8 @@ def _ceiling(network: Network, freedoms: list[Freedom], k_max: int) -> float:
             least(lambda i: operators[i].visits * operators[i].cpu_s, read, sum) + consumer.cpu_s,
             network.limits.cores - consumer.other_cores,
         ),
+        least(lambda i: operators[i].visits * operators[i].cpu_s * operators[i].stretch, lambda _: 0.0, sum)
+        / stretched_capacity(network),
         least(lambda i: pooled_s(operators[i]), lambda _: 0.0, sum) / pool,
         least(lambda i: operators[i].visits * (operators[i].gil_s or 0.0), lambda _: 0.0, sum),
         consumer.step_s or 0.0,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tensorboard_plugin_plumber.model import memory
+from tensorboard_plugin_plumber.model.bounds import stretched_capacity
 from tensorboard_plugin_plumber.model.decisions import Freedom, capacity, least_calls, memory_limit
 from tensorboard_plugin_plumber.model.linear import Array, LinearProgram
 from tensorboard_plugin_plumber.model.network import CACHE_READ_S, Network, Operator, Settings
@@ -25,7 +26,12 @@ class Program:
         self._network, self._freedoms, self._scale, self._fixed = network, freedoms, scale, fixed
         self._pool_max = max(k_max, network.current.threadpool_size)
         self._lines = LinearProgram()
-        self._resources: dict[str, dict[int, float]] = {"cpu": {}, "threadpool": {}, "gil": {}}
+        self._resources: dict[str, dict[int, float]] = {
+            "cpu": {},
+            "stretched": {},
+            "threadpool": {},
+            "gil": {},
+        }
         count = len(network.operators)
         self._parallel: list[int | None] = [None] * count
         self._calls: list[int | None] = [None] * count
@@ -38,6 +44,9 @@ class Program:
         self._handed_max = [0.0] * count
         self._x = self._lines.column(1.0 if fixed else 0.0, 1.0)
         self._lines.price("rate", {self._x: -1.0})
+        self._pool_raised: int | None = None
+        self._pool_more: int | None = None
+        self._decide_pool()
         for i, freedom in enumerate(freedoms):
             if not freedom.idle:
                 self._decide(i)
@@ -55,6 +64,20 @@ class Program:
         return column
 
     # Columns of decisions.
+
+    def _decide_pool(self) -> None:
+        """How much larger the pool becomes; functions that run there must exist."""
+        more = self._pool_max - self._network.current.threadpool_size
+        pooled = any(
+            operator.pooled and not operator.unbounded and not freedom.idle
+            for operator, freedom in zip(self._network.operators, self._freedoms, strict=True)
+        )
+        if more <= 0 or not pooled:
+            return
+        self._pool_raised = raised = self._change()
+        self._pool_more = column = self._lines.column(0.0, float(more), whole=True)
+        self._lines.price("threads", {column: 1.0})
+        self._lines.row({column: 1.0, raised: -float(more)}, 0.0)
 
     def _decide(self, i: int) -> None:
         operator, freedom = self._network.operators[i], self._freedoms[i]
@@ -83,8 +106,13 @@ class Program:
             self._lines.price("threads", {a: 1.0})
             self._lines.row({k: 1.0, a: -float(freedom.highest - 1)}, 1.0)
         elif freedom.highest > freedom.free:
-            self._raised[i] = raised = self._change()
-            self._lines.row({k: 1.0, raised: -float(freedom.highest - freedom.free)}, float(freedom.free))
+            row = {k: 1.0}
+            if operator.may_parallel:
+                self._raised[i] = raised = self._change()
+                row[raised] = -float(freedom.highest - freedom.free)
+            if freedom.follows_pool and self._pool_more is not None:
+                row[self._pool_more] = -1.0
+            self._lines.row(row, float(freedom.free))
         self._buffer(operator, freedom, k, self._parallel[i])
 
     def _buffer(self, operator: Operator, freedom: Freedom, k: int, a: int | None) -> None:
@@ -151,7 +179,11 @@ class Program:
         )
         network, copies = self._network, float(freedom.copies)
         load, read = self._load(i, operator.service_s), self._read(i)
-        for name, seconds in (("cpu", operator.cpu_s), ("gil", operator.gil_s or 0.0)):
+        for name, seconds in (
+            ("cpu", operator.cpu_s),
+            ("stretched", operator.cpu_s * operator.stretch),
+            ("gil", operator.gil_s or 0.0),
+        ):
             self._add(name, self._load(i, seconds))
         self._add("cpu", read)
         if operator.pooled and not operator.unbounded:
@@ -224,9 +256,12 @@ class Program:
                 self._lines.row({alpha: 1.0}, 0.0)
                 continue
             self._lines.row({alpha: float(needed - 1), k: -1.0}, -1.0)
-            enabler = self._parallel[i] if freedom.parallel else self._raised[i]
-            if enabler is not None and needed > freedom.free:
-                self._lines.row({alpha: 1.0, enabler: -1.0}, 0.0)
+            enablers = [self._parallel[i], self._raised[i]]
+            if freedom.follows_pool:
+                enablers.append(self._pool_raised)
+            if needed > freedom.free:
+                away = {column: -1.0 for column in enablers if column is not None}
+                self._lines.row({alpha: 1.0} | away, 0.0)
 
     def _root(self) -> None:
         """``r_0 + turn X <= 1`` unless something asynchronous stands between the root and its consumer."""
@@ -248,8 +283,12 @@ class Program:
         network, consumer = self._network, self._network.consumer
         self._add("cpu", {self._x: consumer.cpu_s * self._scale})
         self._lines.row(self._resources["cpu"], network.limits.cores - consumer.other_cores)
+        if math.isfinite(stretched := stretched_capacity(network)):
+            self._lines.row(self._resources["stretched"], stretched)
         self._lines.row(self._resources["gil"], 1.0)
-        self._pool(network.current.threadpool_size)
+        wider = {} if self._pool_more is None else {self._pool_more: -1.0}
+        pool = _sum(self._resources["threadpool"], wider)
+        self._lines.row(pool, float(network.current.threadpool_size))
         self._fit_memory()
 
     def _fit_memory(self) -> None:
@@ -273,18 +312,6 @@ class Program:
                 held += operator.batch_size * operator.element_bytes
             total += freedom.copies * held
         return total
-
-    def _pool(self, size: int) -> None:
-        load = self._resources["threadpool"]
-        if not load or self._pool_max == size:
-            self._pool_raised = None
-            self._lines.row(load, float(size))
-            return
-        self._pool_raised = raised = self._change()
-        self._threads_more = more = self._lines.column(0.0, float(self._pool_max - size), whole=True)
-        self._lines.price("threads", {more: 1.0})
-        self._lines.row({more: 1.0, raised: -float(self._pool_max - size)}, 0.0)
-        self._lines.row(_sum(load, {more: -1.0}), float(size))
 
     def solve(self, stage: str, *, caches_of: Array | None = None) -> Array:
         """The best solution for `stage`, with the caches of another one if that is given."""
@@ -315,8 +342,8 @@ class Program:
                 new = replace(new, parallel=True, parallelism=round(float(solution[calls])), autotuned=False)
             choices.append(new)
         size = self._network.current.threadpool_size
-        if _chosen(solution, self._pool_raised):
-            size += round(float(solution[self._threads_more]))
+        if self._pool_more is not None and _chosen(solution, self._pool_raised):
+            size += round(float(solution[self._pool_more]))
         return Settings(tuple(choices), size)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tensorboard_plugin_plumber.model.memory import prefetch_size
-from tensorboard_plugin_plumber.model.network import Choice, Network, Settings
+from tensorboard_plugin_plumber.model.network import Choice, Network, Operator, Settings
 from tensorboard_plugin_plumber.model.ordered import eta
 
 READ_S = 1e-6
@@ -20,6 +20,25 @@ READ_S = 1e-6
 
 def rate(network: Network, settings: Settings) -> float:
     """The greatest X that breaks no constraint, steps/s."""
+    load = _on_the_clock(network, settings)
+    if load == 0 or all(op.stretch == 1 for op in network.operators):
+        return _rate(network, settings)
+    # As much core time on the clock as there are cores, or as today's settings make of an eager consumer.
+    others = replace(network.consumer, step_s=0.0, turn_s=0.0)
+    today = _rate(replace(network, consumer=others), network.current)
+    most = max(math.ceil(network.limits.cores), today * _on_the_clock(network, network.current))
+    return min(_rate(network, settings), most / load)
+
+
+def _on_the_clock(network: Network, settings: Settings) -> float:
+    """Stretched core time of one root element."""
+    served = [any(settings.choices[j].cache for j in network.path(i)) for i in range(len(network.operators))]
+    each = [op.visits * op.cpu_s * op.stretch for op in network.operators]
+    return sum(time for time, idle in zip(each, served, strict=True) if not idle)
+
+
+def _rate(network: Network, settings: Settings) -> float:
+    """`rate`, as if nothing were known of how crowded the host is."""
     ops, choose = network.operators, settings.choices
 
     def covered(i: int) -> bool:
@@ -129,11 +148,12 @@ def memory(network: Network, settings: Settings) -> float:
 
 def memory_limit(network: Network) -> float:
     """What is free, or what is held without any plan."""
-    most = [
-        replace(choice, parallelism=max(1, math.ceil(network.limits.cores))) if choice.autotuned else choice
-        for choice in network.current.choices
-    ]
-    today = Settings(tuple(most), network.current.threadpool_size)
+    size = network.current.threadpool_size
+    most = []
+    for op, choice in zip(network.operators, network.current.choices, strict=True):
+        k = size if _in_pool(op) else max(1, math.ceil(network.limits.cores))
+        most.append(replace(choice, parallelism=k) if choice.autotuned else choice)
+    today = Settings(tuple(most), size)
     return max(network.limits.memory_free_bytes, memory(network, today))
 
 
@@ -151,17 +171,26 @@ def search(network: Network, k_max: int) -> list[Found]:
     found = []
     limit = memory_limit(network)
     size = network.current.threadpool_size
+    follows = [
+        _in_pool(op) and now.parallel and now.autotuned
+        for op, now in zip(network.operators, network.current.choices, strict=True)
+    ]
     options = [list(_options(network, i, k_max)) for i in range(len(network.operators))]
     for choices in itertools.product(*options):
         if not _legal(network, choices):
             continue
-        for pool in range(size, max(size, k_max) + 1):
+        calls = [c.parallelism for c, f in zip(choices, follows, strict=True) if f and c.autotuned]
+        for pool in range(max(size, *calls, 1), max(size, k_max) + 1):
             settings = Settings(choices, pool)
             held = memory(network, settings)
             if held <= limit:
                 x = rate(network, settings)
                 found.append(Found(settings, x, changes(network, settings), threads(settings), held))
     return found
+
+
+def _in_pool(op: Operator) -> bool:
+    return op.pooled and not op.unbounded and not op.interleave
 
 
 def _legal(network: Network, choices: tuple[Choice, ...]) -> bool:
@@ -181,9 +210,11 @@ def _options(network: Network, i: int, k_max: int) -> Iterator[Choice]:
     cap = op.cycle_length or 1 if op.interleave else k_max
     calls: list[Choice] = [now]
     if now.parallel and now.autotuned:
-        free = max(1, math.ceil(network.limits.cores))
+        free = network.current.threadpool_size if _in_pool(op) else max(1, math.ceil(network.limits.cores))
         free = min(free, cap) if op.interleave else free
-        calls = [replace(now, parallelism=k) for k in range(1, free + 1)]
+        # In the pool AUTOTUNE goes as far as the pool does, which `search` sees to.
+        reach = max(free, cap) if _in_pool(op) else free
+        calls = [replace(now, parallelism=k) for k in range(1, reach + 1)]
         if op.may_parallel and not cached:
             calls += [replace(now, parallelism=k, autotuned=False) for k in range(free + 1, cap + 1)]
     elif now.parallel and op.may_parallel and not cached:

@@ -125,17 +125,66 @@ def test_what_autotune_rules_is_left_to_it() -> None:
     assert plan.settings.choices[1].parallelism == 8
 
 
-def test_autotune_is_overruled_where_waiting_needs_more_calls_than_cores() -> None:
-    waiting = replace(MAP, cpu_s=1e-4, wait_s=50e-3)
-    choices = (PREFETCHED, Choice(parallel=True, parallelism=2, autotuned=True), Choice())
+WAITING = replace(MAP, cpu_s=1e-4, wait_s=50e-3)
+TUNED = Choice(parallel=True, parallelism=2, autotuned=True)
+
+
+@pytest.mark.parametrize("may_parallel", [True, False])
+def test_autotune_goes_as_far_as_the_pool_that_waiting_needs(may_parallel: bool) -> None:
+    # GIVEN a map that sleeps, AUTOTUNEd in a pool of 2, and a consumer that could take 100 steps/s
+    waiting = replace(WAITING, may_parallel=may_parallel)
+    choices = (PREFETCHED, TUNED, Choice())
     plan = optimise(
         chain(BATCH, waiting, READ, choices=choices, cores=2, pool=2, consumer=Consumer(step_s=10e-3))
     )
-    assert plan.changes == 2  # the parallelism and the pool
-    assert not plan.settings.choices[1].autotuned
-    assert plan.settings.choices[1].parallelism >= 20
-    assert plan.settings.threadpool_size >= 20
+    # THEN the pool is the one change, sized for 1.15 times that rate, and AUTOTUNE does the rest
+    assert plan.changes == 1
+    assert plan.settings.choices[1].autotuned
+    assert plan.settings.choices[1].parallelism == plan.settings.threadpool_size == 24
     assert plan.rate == pytest.approx(100)
+
+
+def test_autotune_is_overruled_where_the_pool_does_not_lead_it() -> None:
+    # GIVEN the same map in the unbounded pool, where AUTOTUNE stops at the cores
+    choices = (PREFETCHED, TUNED, Choice())
+    waiting = replace(WAITING, unbounded=True)
+    plan = optimise(
+        chain(BATCH, waiting, READ, choices=choices, cores=2, pool=2, consumer=Consumer(step_s=10e-3))
+    )
+    assert plan.changes == 1
+    assert not plan.settings.choices[1].autotuned
+    assert plan.settings.choices[1].parallelism == 24
+    assert plan.settings.threadpool_size == 2
+
+
+@pytest.mark.parametrize("stretch", [1.0, 1.04, 1.3, 3.0])
+@pytest.mark.parametrize("choice", [Choice(), Choice(parallel=True, parallelism=2), TUNED])
+def test_what_computes_is_given_no_more_threads_than_cores(stretch: float, choice: Choice) -> None:
+    # GIVEN operators that only compute, on 2 cores that other processes want, too
+    crowded = tuple(
+        replace(each, cpu_s=each.service_s, wait_s=0, stretch=stretch) for each in (BATCH, MAP, READ)
+    )
+    plan = optimise(chain(*crowded, choices=(PREFETCHED, choice, Choice()), cores=2, pool=2))
+    # THEN more threads than cores are not believed to take cores from the others
+    assert plan.settings.choices[1].parallelism <= 2
+    assert plan.settings.threadpool_size == 2
+    assert plan.changes == (0 if choice.parallel else 1)
+
+
+def test_threads_that_wait_are_given_on_a_crowded_host_too() -> None:
+    crowded = replace(MAP, cpu_s=1e-3, wait_s=20e-3, stretch=1.3)
+    plan = optimise(chain(BATCH, crowded, READ, choices=(PREFETCHED, TUNED, Choice()), cores=2, pool=2))
+    assert plan.changes == 1
+    assert plan.settings.threadpool_size > 16
+
+
+def test_a_pool_above_the_cores_keeps_what_it_carries_on_a_crowded_host() -> None:
+    # GIVEN 8 calls on 2 cores, each stretched by the other 7: the cores are used up
+    busy = replace(MAP, stretch=4.0)
+    choices = (PREFETCHED, Choice(parallel=True, parallelism=8), Choice())
+    network = chain(BATCH, busy, choices=choices[:2], cores=2, pool=8)
+    assert predicted_rate(network, network.current) == pytest.approx(2 / 41e-3)
+    assert optimise(network).changes == 0
 
 
 def test_the_cache_stands_where_it_serves_most_and_fits() -> None:
