@@ -11,6 +11,7 @@ import numpy as np
 
 from tensorboard_plugin_plumber.model import words
 from tensorboard_plugin_plumber.model.bounds import Bound, Kind, bounds, data_rate, predicted_rate
+from tensorboard_plugin_plumber.model.decisions import parallelism_changes, unchanged
 from tensorboard_plugin_plumber.model.estimate import COPY_BYTES_PER_S, CROWDED_STRETCH, Estimate
 from tensorboard_plugin_plumber.model.network import Choice, Network, Settings
 from tensorboard_plugin_plumber.model.optimum import optimise
@@ -100,10 +101,12 @@ def _finite(value: float) -> float:
 
 
 def _left_to_autotune(network: Network, settings: Settings) -> Settings:
-    """Today's settings, with what AUTOTUNE rules as the optimum has it."""
+    """Today's settings, with what AUTOTUNE rules as the optimum has it, as far as it may go in today's pool."""
     choices = tuple(
-        replace(choice, parallelism=better.parallelism) if choice.autotuned else choice
-        for choice, better in zip(network.current.choices, settings.choices, strict=True)
+        replace(choice, parallelism=min(better.parallelism, most.parallelism)) if choice.autotuned else choice
+        for choice, better, most in zip(
+            network.current.choices, settings.choices, unchanged(network).choices, strict=True
+        )
     )
     return replace(network.current, choices=choices)
 
@@ -139,7 +142,7 @@ def _changes(now: Estimate, settings: Settings) -> list[a.Change]:
     before = now.network.current
     for i, (old, new) in enumerate(zip(before.choices, settings.choices, strict=True)):
         written = now.written[i]
-        if new.parallel and not old.autotuned and new.parallelism != (old.parallelism if old.parallel else 1):
+        if parallelism_changes(old, new):
             found.append(_parallelism(now, i, old, new, written))
         if new.cache and not old.cache:
             found.append(_cache(now, i, written))
@@ -170,7 +173,16 @@ def _parallelism(now: Estimate, i: int, old: Choice, new: Choice, written: m.Ope
     network = now.network
     operator = network.operators[i]
     calls = (network.observed_rate or 0.0) * operator.visits * operator.service_s
-    running = "one runs" if old.parallelism == 1 else f"{old.parallelism} run"
+    if old.autotuned:
+        most = unchanged(network).choices[i].parallelism
+        running, before = f"AUTOTUNE runs at most {most}", a.Setting(word="autotune")
+    elif old.parallel:
+        running = "one runs" if old.parallelism == 1 else f"{old.parallelism} run"
+        before = a.Setting(number=old.parallelism)
+    else:
+        # One parallel call is more than none: it runs beside the consumer's thread.
+        running = "one runs"
+        before = a.Setting(number=1) if new.parallelism > 1 else a.Setting(word="none")
     why = f"one call takes {words.duration(operator.service_s)} and {running} at a time"
     if calls:
         why += f"; {words.digits(calls)} are busy at today's rate"
@@ -182,7 +194,7 @@ def _parallelism(now: Estimate, i: int, old: Choice, new: Choice, written: m.Ope
         to=a.Setting(number=new.parallelism),
         why=why,
         code=f"{_call(written)}num_parallel_calls={new.parallelism})",
-        before=a.Setting(number=old.parallelism if old.parallel else 1),
+        before=before,
     )
 
 
@@ -208,15 +220,18 @@ def _cache(now: Estimate, i: int, written: m.Operator) -> a.Change:
 
 
 def _threadpool(now: Estimate, settings: Settings) -> a.Change:
+    before = now.network.current.threadpool_size
+    choices = zip(now.network.operators, settings.choices, strict=True)
+    led = any(op.pooled and choice.autotuned and choice.parallelism > before for op, choice in choices)
+    further = "; AUTOTUNE goes no further either" if led else ""
     return _change(
         kind=a.CHANGE_KIND_THREADPOOL,
         to=a.Setting(number=settings.threadpool_size),
         why=(
-            f"the iterator's pool runs {now.network.current.threadpool_size} functions at a time, and functions that "
-            "wait hold their slots"
+            f"the iterator's pool runs {before} functions at a time, and functions that wait hold their slots{further}"
         ),
         code=f"options.threading.private_threadpool_size = {settings.threadpool_size}",
-        before=a.Setting(number=now.network.current.threadpool_size),
+        before=a.Setting(number=before),
     )
 
 
@@ -242,9 +257,7 @@ def _assumptions(now: Estimate, settings: Settings, caches: bool) -> list[str]:
         )
     for i, (old, new) in enumerate(zip(now.network.current.choices, settings.choices, strict=True)):
         written = now.written[i]
-        raised = (
-            new.parallel and not old.autotuned and new.parallelism > (old.parallelism if old.parallel else 1)
-        )
+        raised = parallelism_changes(old, new) and new.parallelism > (old.parallelism if old.parallel else 1)
         if raised and written.function.python:
             found.append(
                 f"{now.network.operators[i].label} assumes your function may run in several threads."

@@ -185,3 +185,35 @@ def test_functions_that_wait_on_the_pool_are_pool_limited():
     assert codes(found)["pool-limited"].gain > 1
     pool = [change for change in found.plan.changes if change.kind == a.CHANGE_KIND_THREADPOOL]
     assert pool[0].to.number > 2
+
+
+def sleeping_map(*, unbounded):
+    """A map that sleeps 20 ms a call, AUTOTUNEd, of which two run at a time on 2 cores."""
+    fetch = m.UserFunction(name="fetch", may_wait=True)
+    written = [m.Operator(type="ParallelMap", label="fetch", source=at(12), parallel=ALLOWED, cardinality=-1)]
+    costs = [
+        Cost("Prefetch", 1, 0, written=[m.Operator(type="Prefetch", injected=True, cardinality=-1)]),
+        Cost("ParallelMapV2", 1, 20e-3, parallelism=2, tunable=True, function=fetch, written=written),
+        Cost("Range", 1, 1e-6, written=[m.Operator(type="Range", cardinality=-1)]),
+    ]
+    recording = chain(costs, Run(rate=99, gap_s=1e-3, gap_low_s=1e-3, pool_cores=0.05, process_cores=0.2))
+    recording.graph.pipelines[0].running[1].use_unbounded_threadpool = unbounded
+    return recording
+
+
+def test_a_sleeping_map_under_autotune_needs_the_pool_alone():
+    plan = analyse(sleeping_map(unbounded=False)).plan
+    (change,) = plan.changes
+    assert change.kind == a.CHANGE_KIND_THREADPOOL
+    assert (getattr(change, "from").number, change.to.number >= 20) == (2, True)
+    assert "AUTOTUNE" in change.why
+    assert plan.predicted_rate == pytest.approx(1000, rel=0.02)
+
+
+def test_calls_that_autotune_chose_are_changed_from_autotune():
+    plan = analyse(sleeping_map(unbounded=True)).plan
+    (change,) = plan.changes
+    assert (change.kind, change.operator) == (a.CHANGE_KIND_PARALLELISM, "op1")
+    assert (getattr(change, "from").word, change.to.number >= 20) == ("autotune", True)
+    assert "AUTOTUNE runs at most 2 at a time" in change.why
+    assert change.code == f".map(fetch, num_parallel_calls={change.to.number})"
