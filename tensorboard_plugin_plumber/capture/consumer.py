@@ -63,6 +63,7 @@ class Phase:
       first_step: index of its first step in the clock.
       requests_per_step: elements that one step takes.
       ended_s: `perf_counter` of its end; None while it goes on.
+      counted_by: the iterator whose steps these are, where only the clock can count them.
     """
 
     role: str
@@ -70,6 +71,7 @@ class Phase:
     first_step: int
     requests_per_step: int = 1
     ended_s: float | None = None
+    counted_by: object = None
 
     @property
     def began_s(self) -> float | None:

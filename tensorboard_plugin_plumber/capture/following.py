@@ -19,6 +19,11 @@ from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 # A pipeline counts as live for so long after its last element.
 _LIVE_S = 5.0
+# Before so many root elements, first calls are all that was counted.
+_FEW_ELEMENTS = 20
+# An upper guess at the cost of a call, to tell where measuring it is worth while.
+_TYPICAL_CALL_S = 20e-6
+_MATTERS = 0.02
 
 
 class Handle(Protocol):
@@ -47,7 +52,6 @@ class FollowedPipeline:
         self.pool = PoolTimes()
         self.iterators = 0
         self.live_until_s = 0.0
-        self.has_children = any(op.in_body for op in self.message.running)
         self._followed: list[FollowedIterator] = []
         self._ended_steps = 0.0
         self._ended = [Count() for _ in self.message.running]
@@ -73,17 +77,27 @@ class FollowedPipeline:
         if iterator.counters is not None:
             self._ended = [_sum(a, b) for a, b in zip(self._ended, iterator.counters.counts(), strict=True)]
 
+    def calls_matter(self) -> bool:
+        """Whether what calls cost beside their kernels can be as much as a fiftieth of all work."""
+        counts = self._counts()
+        calls = sum(
+            count.seen * (op.batch_size or 1)
+            for count, op, bodies in zip(counts, self.message.running, self.description.bodies, strict=True)
+            # An interleave calls its function once per input, not per element.
+            if op.calls_function and not bodies
+        )
+        work_s = sum(count.processing_ns for count in counts) * 1e-9
+        return counts[0].seen >= _FEW_ELEMENTS and calls * _TYPICAL_CALL_S > _MATTERS * work_s
+
     def sample(self, now_s: float) -> m.PipelineSample:
         """Everything so far.
 
         Args:
           now_s: `perf_counter`.
         """
-        counts = self._ended
+        counts = self._counts()
         for iterator in self._followed:
             self._take_now(iterator)
-            if iterator.counters is not None:
-                counts = [_sum(a, b) for a, b in zip(counts, iterator.counters.counts(), strict=True)]
         # What was made up may turn out a little less at a later look: counters never fall.
         self._written = [max(c.elements, w) for c, w in zip(counts, self._written, strict=True)]
         meter = self.meter
@@ -114,6 +128,13 @@ class FollowedPipeline:
             sample.pool_cpu_s = pool.cpu_s
             sample.pool_run_queue_s = pool.run_queue_s
         return sample
+
+    def _counts(self) -> list[Count]:
+        counts = self._ended
+        for iterator in self._followed:
+            if iterator.counters is not None:
+                counts = [_sum(a, b) for a, b in zip(counts, iterator.counters.counts(), strict=True)]
+        return counts
 
     def _take_now(self, iterator: FollowedIterator) -> None:
         if iterator.counters is None:
@@ -186,6 +207,9 @@ class FollowedIterator:
       ended_s: `perf_counter` when it was gone.
       last_content: its last model, once it is gone.
       last_times: of the threads of its pool, once it is gone.
+      without_model: autotune is off.
+      made_in: the phase in which it was made.
+      changes: how often operators had come or gone at a look.
       last_dataset: the dataset, from the iterator's death to the last look: it may be all that is left.
     """
 
@@ -206,6 +230,8 @@ class FollowedIterator:
     counters: IteratorCounters | None = None
     ignored: bool = False
     without_model: bool = False
+    made_in: Phase | None = None
+    changes: int = 0
     _made_s: float = field(default_factory=time.perf_counter)
     _idle_since_s: float = 0.0
     _model: Any = None
@@ -215,6 +241,7 @@ class FollowedIterator:
     _delivered: int = 0
     # Elements of what the gaps are read from: the same iterator, or a device's.
     _requested: int = 0
+    _before_phase: int = 0
     _gaps: GapReader = field(default_factory=GapReader)
     _phase: Phase | None = None
     _join: StepJoin | WindowJoin | None = None
@@ -339,9 +366,9 @@ class FollowedIterator:
             return
         if phase is not self._phase:
             self._phase = phase
-            self._base = self._delivered = 0
+            self._before_phase = self._delivered
             self._join = StepJoin(self.pipeline.meter, phase, 0)
-        grown = phase.steps * phase.requests_per_step - self._delivered
+        grown = self._before_phase + phase.steps * phase.requests_per_step - self._delivered
         if grown > 0:
             self.pipeline.live_until_s = now_s + _LIVE_S
         self._delivered += grown
@@ -355,6 +382,7 @@ class FollowedIterator:
         if ids != self._mapped_ids:
             self._mapping = align(self.pipeline.description, model)
             self._mapped_ids = ids
+            self.changes += 1
         return self._mapping
 
 

@@ -150,12 +150,16 @@ class Handle:
       iterator: an `OwnedIterator` made eagerly, or a `boundary.Boundary`.
       at_end: called with the last model, or None if it cannot be read, in whatever thread drops
         the iterator; must be quick and take no lock.
+      has_model: False where autotune is known to be off.
     """
 
-    def __init__(self, iterator: Any, at_end: Callable[[bytes | None], None]) -> None:
+    def __init__(
+        self, iterator: Any, at_end: Callable[[bytes | None], None], *, has_model: bool = True
+    ) -> None:
         self._reference = weakref.ref(iterator)
         # The resource, not the iterator: it lives just until the callback has read it.
-        self._finalizer = weakref.finalize(iterator, _read_last, iterator._iterator_resource, at_end)
+        resource = iterator._iterator_resource if has_model else None
+        self._finalizer = weakref.finalize(iterator, _read_last, resource, at_end)
         # At interpreter exit the session has written its last sample, and TensorFlow may be gone.
         self._finalizer.atexit = False
 
@@ -211,6 +215,9 @@ def parse_model(content: bytes) -> Any:
 
 def _read_last(resource: Any, at_end: Callable[[bytes | None], None]) -> None:
     content = None
+    if resource is None:
+        at_end(None)
+        return
     with guard.protect("read the last counters of an iterator"), contextlib.suppress(NoModel):
         content = read_model(resource)
     at_end(content)

@@ -1,9 +1,9 @@
 """What one call of a user's function costs beside its kernels, which is all that TensorFlow counts.
 
 Measured once per process and kind of operator, on a function of a few cheap operations, by the
-CPU time of the threads that run it; never fitted to the user's pipeline. The parallel operators
-count their calls themselves (their processing time runs from start to end of the call), which the
-same measurement finds out: nothing is left over.
+CPU time of the threads that run it; never fitted to the user's pipeline. Parallel maps count their
+calls themselves: their processing time runs from the beginning of the call to its end, and there
+the same measurement finds nothing left over.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tensorflow as tf
 from tensorboard_plugin_plumber.capture import iterators, threads
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
-_CALLS = 150
+_CALLS = 50
 _ROUNDS = 3
 _OPERATIONS = 8
 
@@ -43,7 +43,7 @@ def is_missing(pipeline: m.Pipeline) -> bool:
 
 
 def calibrate(pipelines: Iterable[m.Pipeline]) -> None:
-    """Measures the kinds that these pipelines need: about 50 ms of CPU for each, once per process.
+    """Measures the kinds that these pipelines need: about 20 ms of CPU for each, once per process.
 
     Call it where nothing waits for it; its own iterators are nobody's pipeline.
     """

@@ -8,17 +8,21 @@ from collections.abc import Callable
 
 # Fast at first: children that come and go are seen while everything is new.
 _FIRST_S = 2.0
+# And at the beginning of each later epoch, which may be short.
+_AGAIN_S = 0.3
 _FIRST_PERIOD_S = 0.03
-_FIRST_SHARE = 0.02
-# Where children come and go, or gaps must be joined.
+_FIRST_SHARE = 0.01
+# While children come and go.
 _CLOSE_PERIOD_S = 0.1
-_FAR_PERIOD_S = 0.25
+_FAR_PERIOD_S = 0.4
 # The model holds the last 100 gaps: a look every 50 steps misses none.
 _STEPS_PER_LOOK = 50
 _SHORTEST_PERIOD_S = 0.02
 _LONGEST_PERIOD_S = 5.0
-# Of a core, for the poller itself.
-_SHARE = 0.004
+# Of a core, for the looks; samples and what is done once come on top.
+_SHARE = 0.002
+# Of the looks find new children.
+_BUSY_CHILDREN = 0.3
 _SMOOTHING = 0.2
 
 
@@ -27,35 +31,41 @@ class Pace:
 
     def __init__(self) -> None:
         self._fast_until_s = 0.0
-        self._children = False
+        self._new_children = 0.0
         self._steps_per_s = 0.0
         self._cost_s = 0.0
         self._looked_s: float | None = None
 
-    def begin(self, now_s: float) -> None:
-        """Something new is followed."""
-        self._fast_until_s = now_s + _FIRST_S
+    def begin(self, now_s: float, *, again: bool = False) -> None:
+        """Something new is followed.
 
-    def looked(self, now_s: float, *, steps: int, children: bool, cost_s: float) -> None:
+        Args:
+          now_s: `perf_counter`.
+          again: it is one more iterator of a pipeline that is known.
+        """
+        self._fast_until_s = max(self._fast_until_s, now_s + (_AGAIN_S if again else _FIRST_S))
+
+    def looked(self, now_s: float, *, steps: int, new_children: bool, cost_s: float) -> None:
         """A look was taken.
 
         Args:
           now_s: `perf_counter` of the look.
           steps: root elements since the last look, of the fastest pipeline.
-          children: some operator's children come and go.
+          new_children: operators have come or gone since the last look.
           cost_s: CPU time that the look took.
         """
         if self._looked_s is not None and now_s > self._looked_s:
             rate = steps / (now_s - self._looked_s)
             self._steps_per_s += _SMOOTHING * (rate - self._steps_per_s)
         self._looked_s = now_s
-        self._children = children
+        self._new_children += _SMOOTHING * (new_children - self._new_children)
         self._cost_s += _SMOOTHING * (cost_s - self._cost_s) if self._cost_s else cost_s
 
     def period_s(self, now_s: float) -> float:
         """Seconds until the next look."""
         fast = now_s < self._fast_until_s
-        period = _FIRST_PERIOD_S if fast else _CLOSE_PERIOD_S if self._children else _FAR_PERIOD_S
+        close = self._new_children > _BUSY_CHILDREN
+        period = _FIRST_PERIOD_S if fast else _CLOSE_PERIOD_S if close else _FAR_PERIOD_S
         if self._steps_per_s > 0:
             period = min(period, max(_SHORTEST_PERIOD_S, _STEPS_PER_LOOK / self._steps_per_s))
         return min(_LONGEST_PERIOD_S, max(period, self._cost_s / (_FIRST_SHARE if fast else _SHARE)))
@@ -72,7 +82,8 @@ class Poller:
     def __init__(self, tick: Callable[[], float], fail: Callable[[BaseException], None]) -> None:
         self._tick = tick
         self._fail = fail
-        self._stop = threading.Event()
+        self._stopping = False
+        self._wake = threading.Event()
         self._cpu_s = 0.0
         self._thread = threading.Thread(target=self._run, name="plumber-poller", daemon=True)
 
@@ -85,16 +96,25 @@ class Poller:
         """Begins to call `tick`."""
         self._thread.start()
 
+    def wake(self) -> None:
+        """Has the next look taken at once; callable from anywhere but the garbage collector."""
+        self._wake.set()
+
     def stop(self) -> None:
         """Ends the thread and waits for it; harmless in the thread itself and before `start`."""
-        self._stop.set()
+        self._stopping = True
+        self._wake.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
 
     def _run(self) -> None:
         try:
             period_s = 0.0
-            while period_s >= 0 and not self._stop.wait(period_s):
+            while period_s >= 0:
+                self._wake.wait(period_s)
+                self._wake.clear()
+                if self._stopping:
+                    return
                 period_s = self._tick()
                 self._cpu_s = time.thread_time()
         except Exception as error:

@@ -216,7 +216,15 @@ class CaptureSession:
             self._on_devices.iterators.append(weakref.ref(made.iterator))
             return
         self._follow(
-            FollowedIterator(self._role(), weakref.ref(made.dataset), made.thread_ids, made.before_session),
+            FollowedIterator(
+                self._role(),
+                weakref.ref(made.dataset),
+                made.thread_ids,
+                made.before_session,
+                # Known from its options: asking for a model that is not there has TensorFlow log a line.
+                without_model=made.dataset.options().autotune.enabled is False,
+                made_in=self._phase,
+            ),
             made.dataset,
             made.iterator,
         )
@@ -254,10 +262,11 @@ class CaptureSession:
             followed.ended_s = time.perf_counter()
             followed.gone = True
 
-        followed.handle = iterators.Handle(iterator, at_end)
+        followed.handle = iterators.Handle(iterator, at_end, has_model=not followed.without_model)
         if followed.before_session:
             followed.read()  # where it stands now is where its counting begins
         self._made.append(followed)
+        self._poller.wake()
 
     def fail(self, error: BaseException) -> None:
         """Something went wrong: one warning, and the session goes quiet."""
@@ -274,29 +283,36 @@ class CaptureSession:
         """One look; returns the seconds until the next, negative for no more."""
         if self._is_idle():
             return -1.0
-        self._calibrate()
         with self._lock:
             if self._is_idle():
                 return -1.0
             self._look()
             now_s = time.perf_counter()
-            if now_s >= self._next_sample_s:
+            sample_due = now_s >= self._next_sample_s
+            if sample_due:
                 interval_s = self._interval_s * 2 ** (self._sample_sequence // _SAMPLES_PER_INTERVAL)
                 self._next_sample_s = max(self._next_sample_s + interval_s, now_s + interval_s / 2)
                 self._write(final=False)
             elif self._sample_sequence == 0 and self._pipelines:
                 self._write(final=False)  # the first window begins behind the very first elements
+        if sample_due:
+            self._calibrate()
         return self._pace.period_s(now_s)
 
     def _look(self) -> None:
         began_cpu_s = time.thread_time()
         self._describing_cpu_s = 0.0
         while self._made:
-            self._followed.append(self._made.popleft())
-        grown = 0
+            made = self._made.popleft()
+            known = any(p.dataset() is made.dataset() for p in self._pipelines)
+            self._pace.begin(time.perf_counter(), again=known)
+            self._followed.append(made)
+        grown, changes = 0, 0
         for iterator in list(self._followed):
             gone = iterator.gone  # read first: what is set later is for the next look
+            before = iterator.changes
             grown = max(grown, self._look_at(iterator))
+            changes += iterator.changes - before
             if gone:
                 self._followed.remove(iterator)
                 if iterator.pipeline is not None:
@@ -305,7 +321,7 @@ class CaptureSession:
         self._pace.looked(
             now_s,
             steps=grown,
-            children=any(p.has_children and p.live_until_s > now_s for p in self._pipelines),
+            new_children=changes > 0,
             cost_s=time.thread_time() - began_cpu_s - self._describing_cpu_s,
         )
 
@@ -314,6 +330,8 @@ class CaptureSession:
         if iterator.ignored:
             return 0
         look = iterator.read()
+        if iterator.without_model and not self._counts_steps(iterator):
+            return 0
         now_s = time.perf_counter()
         if iterator.pipeline is None:
             if not look.used:
@@ -321,9 +339,25 @@ class CaptureSession:
             self._assign(iterator)
             if iterator.pipeline is None:
                 return 0
-            self._pace.begin(now_s)
         iterator.add_up(now_s, self._phase)
         return look.grown
+
+    def _counts_steps(self, iterator: FollowedIterator) -> bool:
+        """Whether an iterator without counters is the one that Keras takes this phase's steps from.
+
+        That is the first that was made in the phase (at its end Keras makes one more, which it will
+        not use), else, with an endless dataset, the last one made before.
+        """
+        phase = self._phase
+        if self._kind != "fit" or phase is None or phase.role != iterator.role:
+            return self._kind != "fit"
+        if phase.steps == 0:
+            return False
+        if phase.counted_by is None:
+            candidates = [f for f in self._followed if f.without_model and f.role == phase.role]
+            made_in_it = [f for f in candidates if f.made_in is phase]
+            phase.counted_by = made_in_it[0] if made_in_it else candidates[-1]
+        return phase.counted_by is iterator
 
     def _assign(self, iterator: FollowedIterator) -> None:
         """Finds the pipeline of an iterator, or describes it; ignores it where that fails."""
@@ -384,7 +418,7 @@ class CaptureSession:
 
     def _calibrate(self) -> None:
         """Measures, once per process, what calls cost; without the lock, for it takes a while."""
-        wanted = [p for p in self._pipelines if overhead.is_missing(p.message)]
+        wanted = [p for p in self._pipelines if overhead.is_missing(p.message) and p.calls_matter()]
         if not wanted:
             return
         with guard.protect("calibrate the cost of calls"):

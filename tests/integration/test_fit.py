@@ -111,6 +111,17 @@ def test_evaluate_and_predict_alone(tmp_path: Path) -> None:
         assert by_role(recording)[role][1].steps == 30
 
 
+def test_steps_are_counted_even_without_autotune(tmp_path: Path) -> None:
+    options = tf.data.Options()
+    options.autotune.enabled = False
+
+    recording = fit(tmp_path, spinning_dataset(400).with_options(options), epochs=2)
+
+    pipeline, sample = by_role(recording)["train"]
+    assert not pipeline.has_counters
+    assert (sample.steps, sample.iterators) == (80, 2)
+
+
 class TimedModel(keras.Sequential):
     """Takes its data eagerly, and measures itself how long that takes of the whole."""
 
