@@ -171,6 +171,10 @@ def pool_limited(case: Case) -> Iterator[a.Finding]:
     if operator.wait_s < 0.2 * operator.service_s:
         return
     size = max(16, 4 * network.current.threadpool_size)
+    # AUTOTUNE follows the pool by itself.
+    calls = (
+        "" if network.current.choices[pool.operators[0]].autotuned else f", with num_parallel_calls={size}"
+    )
     settings = replace(
         case.with_choice(pool.operators[0], parallel=True, parallelism=size), threadpool_size=size
     )
@@ -186,7 +190,7 @@ def pool_limited(case: Case) -> Iterator[a.Finding]:
                 f"each call and holds a slot of the iterator's pool meanwhile; all {network.current.threadpool_size} "
                 "slots are taken, so that more parallel calls alone cannot help."
             ),
-            fix=f"options.threading.private_threadpool_size = {size}, with num_parallel_calls={size}",
+            fix=f"options.threading.private_threadpool_size = {size}{calls}",
             gain=gain,
         )
 
