@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 import tensorboard_plugin_plumber as plumber
+from tensorboard_plugin_plumber.capture import device
 from tensorboard_plugin_plumber.capture.session import CaptureSession
 from tensorboard_plugin_plumber.events import reader
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
@@ -120,6 +121,20 @@ def test_steps_are_counted_even_without_autotune(tmp_path: Path) -> None:
     pipeline, sample = by_role(recording)["train"]
     assert not pipeline.has_counters
     assert (sample.steps, sample.iterators) == (80, 2)
+
+
+def test_on_a_device_one_step_in_fifty_is_synchronised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN what is taken for a device: here it has done its work anyway when Keras asks again
+    monkeypatch.setattr(device, "is_asynchronous", lambda model: True)
+
+    pipeline, sample = by_role(fit(tmp_path, spinning_dataset(2000), epochs=2))["train"]
+
+    assert pipeline.consumer == m.CONSUMER_ASYNCHRONOUS
+    assert sample.synchronised_steps == pytest.approx(8, abs=2)
+    own_s = sample.synchronised_s / sample.synchronised_steps
+    assert own_s == pytest.approx(sample.gap_s / sample.joined_steps, rel=0.8)
 
 
 class TimedModel(keras.Sequential):

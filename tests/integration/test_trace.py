@@ -261,3 +261,22 @@ print(plumber.diagnose(dataset.batch(10), seconds=1.0).analysis.steps > 0)
 
     assert ended.returncode == 0, ended.stderr
     assert "True" in ended.stdout
+
+
+def test_a_fork_neither_writes_nor_hangs(tmp_path: Path) -> None:
+    program = """
+import os, sys, tensorflow as tf, tensorboard_plugin_plumber as plumber
+dataset = tf.data.Dataset.range(50).map(lambda x: x + 1)
+with plumber.trace(sys.argv[1]):
+    list(dataset)
+    if (child := os.fork()) == 0:
+        sys.exit(0)  # leaves the block, and runs exit handlers
+    os.waitpid(child, 0)
+    list(dataset)
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, timeout=120, check=True)
+
+    (recording,) = reader.read(tmp_path)
+    assert recording.notes == ()
+    assert steps(tmp_path) == [100]
+    assert [sample.final for sample in recording.samples] == [False] * (len(recording.samples) - 1) + [True]
