@@ -106,7 +106,9 @@ def _measured(
         row.cores_used = row.visit_ratio * row.cpu_s * rate
         row.bytes_per_s = row.visit_ratio * row.bytes_per_element * rate
     if last is not None:
-        row.elements = last.elements
+        # Of what is fused, only the last operator's elements are counted.
+        downstream = pipeline.running[r].operators[:1] in ([operator.id], [])
+        row.elements = last.elements if downstream else row.visit_ratio * windows.last.steps
         row.buffered_bytes = last.buffered_bytes
     return row
 
