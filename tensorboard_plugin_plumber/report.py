@@ -360,9 +360,10 @@ def _print_fleet(console: Console, entries: Sequence[FleetEntry]) -> None:
     assert isinstance(causes, dict)
     waited = totals["wait_fraction"]
     share = f"; together they waited {_percent(waited)} of their time" if isinstance(waited, float) else ""
+    runs = "run" if totals["runs"] == 1 else "runs"
     _paragraph(
         console,
-        f"\n{totals['runs']} run{'' if totals['runs'] == 1 else 's'}, {totals['input_bound']} of them input-bound{share}. Causes: "
+        f"\n{totals['runs']} {runs}, {totals['input_bound']} of them input-bound{share}. Causes: "
         + ", ".join(f"{cause} {count}" for cause, count in causes.items())
         + ".",
         "bold",
