@@ -155,7 +155,7 @@ def _with_counters(
     )
     bottleneck = bottleneck_of(now, binding, consumer_binds)
     cause = cause_of(now, binding, consumer_binds, check)
-    plan = make_plan(now, again, len(windows))
+    plan = make_plan(now, again, len(windows), tentative=check.tentative, self_check=check.value)
     analysis.verdict.CopyFrom(verdict_of(now, bottleneck, check, cause))
     analysis.bottleneck.CopyFrom(bottleneck)
     analysis.operators.extend(

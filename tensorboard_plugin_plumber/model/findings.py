@@ -14,7 +14,7 @@ from tensorboard_plugin_plumber.model import words
 from tensorboard_plugin_plumber.model.bounds import Bound, Kind, predicted_rate
 from tensorboard_plugin_plumber.model.estimate import CACHE_TYPES, Estimate, label_of
 from tensorboard_plugin_plumber.model.network import Settings
-from tensorboard_plugin_plumber.model.plan import with_unfused_copies
+from tensorboard_plugin_plumber.model.plan import reached_rate
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
@@ -40,8 +40,8 @@ class Case:
     def gain(self, settings: Settings) -> float:
         """new/old - 1 of the predicted rate, if today's settings became `settings`."""
         network = self.estimate.network
-        before = predicted_rate(network, network.current)
-        after = predicted_rate(with_unfused_copies(network, settings), settings)
+        before = reached_rate(network, network.current)
+        after = reached_rate(network, settings)
         return after / before - 1 if math.isfinite(before) and math.isfinite(after) and before > 0 else 0.0
 
     def with_choice(self, position: int, **changes: object) -> Settings:
@@ -54,9 +54,13 @@ class Case:
     def binding_operators(self) -> tuple[int, ...]:
         """Operators of every data-side bound that binds within a tie of the smallest."""
         data = [bound for bound in self.bounds if bound.kind is not Kind.CONSUMER]
-        return tuple(
-            i for bound in data if bound.rate <= data[0].rate * (1 + TIE) for i in bound.operators[:1]
-        )
+        tied = (bound for bound in data if bound.rate <= data[0].rate * (1 + TIE))
+        return tuple(dict.fromkeys(i for bound in tied for i in bound.operators[:1]))
+
+    @property
+    def consumer_binds(self) -> bool:
+        """Training does not wait: whatever the pipeline could do better costs nothing here."""
+        return self.estimate.consumer.input_bound is False
 
 
 Rule = Callable[[Case], Iterator[a.Finding]]
@@ -76,6 +80,8 @@ def _severity(gain: float) -> a.Severity.ValueType:
 
 def sequential_map(case: Case) -> Iterator[a.Finding]:
     """A costly map runs one call at a time and binds while cores (or waiting slots) idle."""
+    if case.consumer_binds:
+        return
     network = case.estimate.network
     for i in case.binding_operators():
         operator, choice = network.operators[i], network.current.choices[i]
@@ -87,11 +93,12 @@ def sequential_map(case: Case) -> Iterator[a.Finding]:
         used = _cores_used(case)
         if operator.cpu_s >= operator.wait_s and network.limits.cores - used < 0.25:
             continue
-        evidence = (
-            f"{operator.label} runs one call at a time, {words.duration(operator.service_s)} each "
-            f"({words.duration(operator.cpu_s)} on a core), while {words.cores(max(network.limits.cores - used, 0))} "
-            f"of {network.limits.cores:g} idle"
-        )
+        evidence = f"{operator.label} runs one call at a time, {words.duration(operator.service_s)} each"
+        if operator.wait_s <= operator.cpu_s:
+            idle = words.cores(max(network.limits.cores - used, 0))
+            evidence += f" ({words.duration(operator.cpu_s)} on a core), while {idle} of {network.limits.cores:g} idle"
+        elif not case.estimate.service.split_unknown:
+            evidence += f", of which it waits {words.duration(operator.wait_s)} off the core"
         if not operator.may_parallel:
             yield a.Finding(
                 code="sequential-map",
@@ -103,7 +110,18 @@ def sequential_map(case: Case) -> Iterator[a.Finding]:
             continue
         calls = max(math.ceil(network.limits.cores), network.current.threadpool_size)
         gain = case.gain(case.with_choice(i, parallel=True, parallelism=calls))
-        if gain >= LEAST_GAIN:
+        if gain >= LEAST_GAIN and operator.lock_unknown:
+            yield a.Finding(
+                code="sequential-map",
+                severity=a.SEVERITY_MEDIUM,
+                operator=operator.id,
+                message=(
+                    f"{evidence}. It runs Python: parallel calls gain up to {words.percent(gain)}, nothing if it "
+                    "holds the interpreter's lock, which one call at a time cannot show."
+                ),
+                fix=f"{_map_call(written)}num_parallel_calls={calls})",
+            )
+        elif gain >= LEAST_GAIN:
             yield a.Finding(
                 code="sequential-map",
                 severity=_severity(gain),
@@ -197,6 +215,8 @@ def pool_limited(case: Case) -> Iterator[a.Finding]:
 
 def python_function(case: Case) -> Iterator[a.Finding]:
     """Python is what binds: says whether the GIL or waiting does it."""
+    if case.consumer_binds:
+        return
     network = case.estimate.network
     for i in case.binding_operators():
         operator, written = network.operators[i], case.estimate.written[i]
@@ -204,7 +224,9 @@ def python_function(case: Case) -> Iterator[a.Finding]:
             continue
         waits = operator.wait_s >= 0.5 * operator.service_s
         waited, whole = words.duration(operator.wait_s), words.duration(operator.service_s)
-        split = f"{waited} of each {whole} call waits off the core"
+        split = f"{waited} of each {whole} call waits off the core" if waits else "most of it on a core"
+        if case.estimate.service.split_unknown:
+            split = "how much of it waits cannot be told from the other functions of this pipeline"
         if operator.gil_s:
             message = (
                 f"{operator.label} runs Python, and its parallel calls together use one core: they wait for the "
@@ -221,6 +243,14 @@ def python_function(case: Case) -> Iterator[a.Finding]:
                 if waits
                 else "Make whole batches in the generator, or read with native operators."
             )
+        elif case.estimate.service.split_unknown:
+            message = f"{operator.label} runs Python, {whole} per call; {split}."
+            fix = "Write it in TensorFlow operations, or in NumPy calls that release the lock."
+        elif waits and not operator.may_parallel and not network.current.choices[i].parallel:
+            message = (
+                f"{operator.label} runs Python; {split}. It stays sequential: {written.parallel.reason}."
+            )
+            fix = "Take the state out of the function: then parallel calls wait side by side."
         elif waits:
             message = (
                 f"{operator.label} runs Python; {split}, with the interpreter's lock released: parallel calls help, "

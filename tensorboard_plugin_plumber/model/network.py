@@ -82,6 +82,11 @@ class Operator:
         """s_i = c_i + w_i, s/element, for which one element holds a thread; c_i stretched as the host is crowded."""
         return self.cpu_s * self.stretch + self.wait_s
 
+    @property
+    def lock_unknown(self) -> bool:
+        """It computes in Python, and nobody knows whether it holds the interpreter's lock meanwhile."""
+        return self.python and self.gil_s is None and self.cpu_s >= self.wait_s
+
 
 @dataclass(frozen=True)
 class Choice:

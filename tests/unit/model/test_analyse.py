@@ -217,3 +217,56 @@ def test_calls_that_autotune_chose_are_changed_from_autotune():
     assert (getattr(change, "from").word, change.to.number >= 20) == ("autotune", True)
     assert "AUTOTUNE runs at most 2 at a time" in change.why
     assert change.code == f".map(fetch, num_parallel_calls={change.to.number})"
+
+
+def python_map(seconds=1e-2, *, calls=1, waits=False, **run):
+    """A map in Python, one call at a time, that computes (or waits) and may be called in parallel."""
+    function = m.UserFunction(name="augment", may_wait=True, python=True)
+    written = [m.Operator(type="Map", label="augment", source=at(12), parallel=ALLOWED, cardinality=-1)]
+    costs = [
+        Cost("Prefetch", 1, 0, written=[m.Operator(type="Prefetch", injected=True, cardinality=-1)]),
+        Cost("Map", 1, seconds, parallelism=calls, function=function, written=written),
+        Cost("Range", 1, 1e-6, written=[m.Operator(type="Range", cardinality=-1)]),
+    ]
+    return chain(costs, Run(pool_cores=0.05 if waits else 0.97, process_cores=1.0, **run))
+
+
+def test_nobody_promises_more_of_python_whose_lock_is_unknown():
+    found = analyse(python_map(rate=98, gap_s=1e-4), what_if=WhatIf(cores=4))
+    finding = codes(found)["sequential-map"]
+    assert not finding.HasField("gain")
+    assert "interpreter's lock" in finding.message
+    assert found.plan.predicted_rate > 150
+    assert found.plan.low < 100
+    assert any("interpreter's lock" in said for said in found.plan.assumptions)
+
+
+def test_python_that_waits_is_promised_more():
+    found = analyse(python_map(rate=98, gap_s=1e-4, waits=True))
+    assert codes(found)["sequential-map"].gain > 0.5
+    assert found.plan.low > 100
+
+
+def test_each_operator_is_blamed_once():
+    # GIVEN a map whose own bound and the pool's are the same
+    found = analyse(python_map(20e-3, calls=2, rate=99, gap_s=1e-4, waits=True))
+    blamed = [(finding.code, finding.operator) for finding in found.findings]
+    assert len(blamed) == len(set(blamed))
+
+
+def test_python_that_nothing_waits_for_is_not_blamed():
+    found = analyse(python_map(rate=50, gap_s=19.9e-3, waits=True))
+    assert found.verdict.input_bound is False
+    assert set(codes(found)) == {"not-input-bound"}
+
+
+def test_a_plan_of_a_model_that_fails_its_check_is_tentative_and_covers_today():
+    found = analyse(python_map(rate=25, gap_s=1e-4, waits=True))
+    assert found.verdict.tentative
+    assert found.plan.sentence.startswith("Tentative")
+    assert found.plan.low < 25 * 2
+
+
+def test_no_loop_asks_for_a_million_elements_per_second():
+    found = analyse(jpeg_chain(BOUND, augment=False, inject_prefetch=False), what_if=WhatIf(cores=64))
+    assert found.plan.predicted_rate <= 50_000
