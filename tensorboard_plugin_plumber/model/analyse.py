@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -18,6 +18,7 @@ from tensorboard_plugin_plumber.model.plan import constraint_of, make_plan
 from tensorboard_plugin_plumber.model.rows import bare_rows, rows_of
 from tensorboard_plugin_plumber.model.service import variation
 from tensorboard_plugin_plumber.model.verdict import (
+    SelfCheck,
     bottleneck_of,
     cause_of,
     self_check,
@@ -127,32 +128,30 @@ def _last_sample(recording: Recording, index: int) -> m.PipelineSample | None:
 def _with_counters(
     analysis: a.Analysis, recording: Recording, pipeline: m.Pipeline, windows: Windows, what_if: WhatIf
 ) -> a.Analysis:
-    newest = recording.samples[-1].host
-    limits = limits_of(
-        recording.graph.host, newest, observed_bytes(windows), what_if.cores, what_if.memory_bytes
-    )
-    given = what_if.consumer_rate
-    if given is None and pipeline.HasField("consumer_rate"):
-        given = pipeline.consumer_rate
     spread = variation(windows)
 
-    def again(weights: Array | None) -> Estimate:
-        return estimate(pipeline, windows, limits, weights=weights, given_rate=given, spread=spread)
+    def estimator(supposed: WhatIf) -> Callable[[Array | None], Estimate]:
+        limits = limits_of(
+            recording.graph.host,
+            recording.samples[-1].host,
+            observed_bytes(windows),
+            supposed.cores,
+            supposed.memory_bytes,
+        )
+        given = supposed.consumer_rate
+        if given is None and pipeline.HasField("consumer_rate"):
+            given = pipeline.consumer_rate
+        return lambda weights: estimate(
+            pipeline, windows, limits, weights=weights, given_rate=given, spread=spread
+        )
+
+    again = estimator(what_if)
 
     now = again(None)
     found = tuple(bounds(now.network, now.network.current))
     binding = smallest_data_bound(found)
     consumer_binds = now.consumer.input_bound is False
-    fit, check_on = windows.alternate
-    fitted = again(fit).network
-    halves = windows.total(check_on)
-    check = self_check(
-        smallest_data_bound(bounds(fitted, fitted.current)).rate,
-        halves["steps"] / halves["active_s"] if halves["active_s"] > 0 else None,
-        consumer_binds=consumer_binds,
-        windows=len(windows),
-        steps=now.steps,
-    )
+    check = _checked(pipeline, windows, now if what_if == WhatIf() else None, estimator(WhatIf()))
     bottleneck = bottleneck_of(now, binding, consumer_binds)
     cause = cause_of(now, binding, consumer_binds, check)
     plan = make_plan(now, again, len(windows), tentative=check.tentative, self_check=check.value)
@@ -165,9 +164,27 @@ def _with_counters(
     case = Case(pipeline, now, found, binding)
     analysis.findings.extend(findings(case))
     analysis.bounds.extend(_bounds(now, found, binding, consumer_binds))
-    analysis.limits.CopyFrom(_limits(limits, now.network.current.threadpool_size))
+    analysis.limits.CopyFrom(_limits(now.network.limits, now.network.current.threadpool_size))
     analysis.windows = len(windows)
     return analysis
+
+
+def _checked(
+    pipeline: m.Pipeline, windows: Windows, now: Estimate | None, again: Callable[[Array | None], Estimate]
+) -> SelfCheck:
+    """The model's check on the present: no what-if has a part in it, nor a consumer that was not there."""
+    now = now or again(None)
+    fit, check_on = windows.alternate
+    fitted = again(fit).network
+    fitted = replace(fitted, consumer=replace(fitted.consumer, turn_s=now.consumer.turn_s))
+    halves = windows.total(check_on)
+    return self_check(
+        smallest_data_bound(bounds(fitted, fitted.current)).rate,
+        halves["steps"] / halves["active_s"] if halves["active_s"] > 0 else None,
+        consumer_binds=now.consumer.input_bound is False and pipeline.consumer != m.CONSUMER_NONE,
+        windows=len(windows),
+        steps=now.steps,
+    )
 
 
 def _without_counters(

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from tensorboard_plugin_plumber.model.network import CACHE_READ_S, Network, Settings
+from tensorboard_plugin_plumber.model.network import Network, Settings
 from tensorboard_plugin_plumber.model.ordered import eta
 
 #: A segment's bound is put down to one operator if it takes at least this share of the segment's time.
@@ -91,7 +91,7 @@ class _Loads:
         for i, operator in enumerate(network.operators):
             above = operator.parent is not None and self.idle[operator.parent]
             if settings.choices[i].cache and not above:
-                self.own[i] = operator.visits * CACHE_READ_S
+                self.own[i] = operator.visits * operator.cache_read_s
             elif not self.idle[i]:
                 self.own[i] = operator.visits * operator.service_s
         #: What the thread that makes i's output carries (t_i), by operator.

@@ -10,12 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tensorboard_plugin_plumber.model.consumer import ConsumerEstimate, estimate_consumer
-from tensorboard_plugin_plumber.model.network import Choice, Consumer, Limits, Network, Operator, Settings
+from tensorboard_plugin_plumber.model.bounds import data_rate
+from tensorboard_plugin_plumber.model.consumer import WAIT_THRESHOLD, ConsumerEstimate, estimate_consumer
+from tensorboard_plugin_plumber.model.network import (
+    CACHE_READ_S,
+    Choice,
+    Consumer,
+    Limits,
+    Network,
+    Operator,
+    Settings,
+)
 from tensorboard_plugin_plumber.model.service import Service, service_times, variation
 from tensorboard_plugin_plumber.model.windows import Array, Totals, Windows
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
@@ -56,6 +65,8 @@ class Estimate:
     process_cpu_s: float
     #: Cores that other processes take on the cores that this one may use.
     foreign_cores: float
+    #: The user's caches that do not serve yet, as words for people.
+    filling: tuple[str, ...] = ()
 
 
 def limits_of(
@@ -106,9 +117,59 @@ def estimate(
         consumer=Consumer(seen.step_s, seen.turn_s, max(process - costs, 0.0), 0.0),
         observed_rate=rate,
     )
+    if given_rate is not None and not _consumed_at(pipeline, windows, totals, rate, given_rate):
+        network, seen = _supposed(pipeline, network, seen, given_rate)
     position = {operator.id: i for i, operator in enumerate(operators)}
     return Estimate(
-        network, position, builder.written, seen, service, active, steps, process, _foreign_cores(totals)
+        network,
+        position,
+        builder.written,
+        seen,
+        service,
+        active,
+        steps,
+        process,
+        _foreign_cores(totals),
+        _filling(pipeline, windows),
+    )
+
+
+def _filling(pipeline: m.Pipeline, windows: Windows) -> tuple[str, ...]:
+    caches = [o for o in pipeline.operators if o.type in CACHE_TYPES and o.HasField("running")]
+    return tuple(label_of(o) for o in caches if windows.last.cache_states.get(o.running) == "filling")
+
+
+def _consumed_at(
+    pipeline: m.Pipeline, windows: Windows, totals: Totals, rate: float | None, given_rate: float
+) -> bool:
+    """Whether the consumer that was there is the one of `given_rate`: its author said so, or it is unknown else."""
+    if pipeline.consumer == m.CONSUMER_NONE:
+        return False
+    if pipeline.HasField("consumer_rate") and pipeline.consumer_rate == given_rate:
+        return True
+    return estimate_consumer(pipeline, windows, totals, rate, None).step_s is None
+
+
+def _supposed(
+    pipeline: m.Pipeline, network: Network, seen: ConsumerEstimate, given_rate: float
+) -> tuple[Network, ConsumerEstimate]:
+    """The network, and the wait, with a consumer of `given_rate` (steps/s) that was not there when it was measured.
+
+    Where nothing asynchronous stands before the step, the two take turns. With nobody behind it the pipeline gave
+    what it can, else the model says what it could.
+    """
+    step_s = 1.0 / given_rate
+    network = replace(network, consumer=replace(network.consumer, step_s=step_s, turn_s=step_s))
+    root, rate = network.current.choices[0], network.observed_rate
+    if pipeline.consumer == m.CONSUMER_NONE and rate:
+        made_s = max(1.0 / rate - seen.turn_s, 0.0)
+        reached = rate if root.prefetch or root.parallel else 1.0 / (made_s + step_s)
+    else:
+        reached = data_rate(network, network.current)
+    reached = min(reached, given_rate)
+    wait = 1.0 - reached * step_s
+    return network, replace(
+        seen, wait_fraction=wait, input_bound=wait >= WAIT_THRESHOLD, period_s=1.0 / reached
     )
 
 
@@ -164,7 +225,23 @@ class _Builder:
         self.carried: dict[str, list[int]] = {}
         for r in range(len(pipeline.running)):
             self.carried.setdefault(self._carrier(r), []).append(r)
+        self.cached = self._beside_caches()
         self.written: tuple[m.Operator, ...] = ()
+
+    def _beside_caches(self) -> set[str]:
+        """Ids of the user's caches, of what they read and of what reads them: there a further one buys little."""
+        found: set[str] = set()
+        caches = {operator.id for operator in self.pipeline.operators if operator.type in CACHE_TYPES}
+        for operator in self.pipeline.operators:
+            path, reader = [operator.id], operator
+            while reader.flows_to:
+                reader = self.by_id[reader.flows_to]
+                path.append(reader.id)
+            if operator.id in caches:
+                found.update(path)
+            elif not caches.isdisjoint(path):
+                found.add(operator.id)
+        return found
 
     def build(self) -> tuple[tuple[Operator, ...], tuple[Choice, ...]]:
         """Operators in pre-order from the root, with their choices today."""
@@ -233,7 +310,12 @@ class _Builder:
         parallelism = self._parallelism(head) if primary else None
         cache = operator.type in CACHE_TYPES
         serving = cache and self.windows.last.cache_states.get(head) == "serving"
-        cacheable = operator.cache.allowed and not in_body and not cache and not self._enclosed(parent)
+        cacheable = (
+            operator.cache.allowed
+            and not in_body
+            and not self._enclosed(parent)
+            and operator.id not in self.cached
+        )
         body = any(child.in_body for child in self.children.get(operator.id, []))
         self._operators.append(
             Operator(
@@ -261,6 +343,7 @@ class _Builder:
                 may_cache=cacheable,
                 may_parallel=primary and operator.HasField("parallel") and operator.parallel.allowed,
                 may_prefetch=not in_body,
+                cache_read_s=max(CACHE_READ_S, costs.cpu_s + costs.wait_s) if serving else CACHE_READ_S,
             )
         )
         last = self._last(head)

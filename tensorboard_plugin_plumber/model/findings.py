@@ -311,7 +311,8 @@ def cache_after_random(case: Case) -> Iterator[a.Finding]:
             continue
         below = [operator for operator in case.pipeline.operators if _is_below(operators, operator, cache.id)]
         drawn = [o for o in below if o.HasField("function") and o.function.random]
-        shuffled = [o for o in below if o.random and o not in drawn]
+        # What may be cached gives the same in each epoch anyway: a shuffle that never reshuffles.
+        shuffled = [o for o in below if o.random and o not in drawn and not o.cache.allowed]
         if not drawn and not shuffled:
             continue
         source = (drawn or shuffled)[0]

@@ -76,6 +76,8 @@ class Operator:
     may_parallel: bool = False
     #: A prefetch may be put on its output by the user (always true outside function bodies).
     may_prefetch: bool = True
+    #: Core time to read one element of a cache on its output, s: measured where one serves.
+    cache_read_s: float = CACHE_READ_S
 
     @property
     def service_s(self) -> float:

@@ -232,7 +232,7 @@ def _ceiling(network: Network, freedoms: list[Freedom], k_max: int) -> float:
         return loads[0]
 
     def read(i: int) -> float:
-        return operators[i].visits * CACHE_READ_S
+        return operators[i].visits * operators[i].cache_read_s
 
     loads = [
         least(alone, lambda i: read(i) / freedoms[i].copies, max),

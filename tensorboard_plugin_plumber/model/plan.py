@@ -290,7 +290,11 @@ def _call(written: m.Operator) -> str:
 
 
 def _assumptions(now: Estimate, settings: Settings, caches: bool) -> list[str]:
-    found = []
+    found = [
+        f"{cache} still fills: all rates here are those of the first pass; once it is complete, what lies below it "
+        "no longer counts."
+        for cache in now.filling
+    ]
     if caches:
         found.append(
             "Caches are judged in steady state, as if training ran for many epochs; the first one fills them."

@@ -10,7 +10,7 @@ from tensorboard_plugin_plumber.model import memory
 from tensorboard_plugin_plumber.model.bounds import stretched_capacity
 from tensorboard_plugin_plumber.model.decisions import Freedom, capacity, least_calls, memory_limit
 from tensorboard_plugin_plumber.model.linear import Array, LinearProgram
-from tensorboard_plugin_plumber.model.network import CACHE_READ_S, Network, Operator, Settings
+from tensorboard_plugin_plumber.model.network import Network, Operator, Settings
 from tensorboard_plugin_plumber.model.ordered import cuts
 
 
@@ -160,7 +160,7 @@ class Program:
     def _read(self, i: int) -> dict[int, float]:
         """``V_i rho X`` where a cache stands on i and serves."""
         operator = self._network.operators[i]
-        each = operator.visits * CACHE_READ_S * self._scale
+        each = operator.visits * operator.cache_read_s * self._scale
         above = self._x if operator.parent is None else self._activity[operator.parent]
         assert above is not None
         if self._network.current.choices[i].cache:

@@ -142,6 +142,7 @@ def verdict_of(
         verdict.wait_s = seen.wait_fraction * seen.period_s
     verdict.sentence = _sentence(estimate, bottleneck, check)
     caveats = [seen.caveat] if seen.caveat else []
+    caveats += [f"{cache} still fills; later passes read from it." for cache in estimate.filling]
     if check.tentative:
         caveats.append(f"Tentative: {check.why}.")
     verdict.caveat = " ".join(caveats)

@@ -270,3 +270,85 @@ def test_a_plan_of_a_model_that_fails_its_check_is_tentative_and_covers_today():
 def test_no_loop_asks_for_a_million_elements_per_second():
     found = analyse(jpeg_chain(BOUND, augment=False, inject_prefetch=False), what_if=WhatIf(cores=64))
     assert found.plan.predicted_rate <= 50_000
+
+
+def test_a_faster_consumer_in_a_what_if_is_answered_by_the_model():
+    # GIVEN training at 20 steps/s that waits for nothing: the pipeline could give 28
+    recording = jpeg_chain(Run(rate=20, gap_s=49.5e-3, pool_cores=0.7))
+    wait = {rate: analyse(recording, what_if=WhatIf(consumer_rate=rate)) for rate in (25.0, 56.0)}
+
+    # THEN a little faster it would still not wait, and twice as fast as the pipeline half of the time
+    assert wait[25.0].verdict.input_bound is False
+    assert wait[56.0].verdict.wait_fraction == pytest.approx(0.5, abs=0.03)
+
+
+def test_a_what_if_has_no_part_in_the_self_check():
+    found = [
+        analyse(jpeg_chain(BOUND), what_if=WhatIf(cores=n, consumer_rate=r)) for n, r in ((2, 500), (64, 9))
+    ]
+    assert {round(each.verdict.self_check, 6) for each in found} == {
+        round(analyse(jpeg_chain(BOUND)).verdict.self_check, 6)
+    }
+
+
+def test_a_consumer_that_was_not_there_takes_turns_with_a_pipeline_without_prefetch():
+    # GIVEN a pipeline of 20 ms a step that ran alone, and a step of 25 ms
+    function = m.UserFunction(name="decode")
+    written = [m.Operator(type="Map", label="decode", source=at(12), cardinality=-1)]
+    costs = [
+        Cost("Map", 1, 20e-3, function=function, written=written),
+        Cost("Range", 1, 1e-6, written=[m.Operator(type="Range", cardinality=-1)]),
+    ]
+    run = Run(rate=50, gap_s=1e-4, pool_cores=1.0, consumer=m.CONSUMER_NONE)
+    alone = chain(costs, run, default_optimizations=False, inject_prefetch=False)
+    found = analyse(alone, what_if=WhatIf(consumer_rate=40))
+
+    # THEN each waits while the other works
+    assert found.verdict.wait_fraction == pytest.approx(20 / 45, abs=0.01)
+    assert found.verdict.self_check == pytest.approx(1, abs=0.05)
+    assert codes(found)["no-prefetch"].gain == pytest.approx(45 / 25 - 1, abs=0.05)
+
+
+def served_from_a_cache(state, read_s=0.0):
+    """A cache of batches that a cheap map reads, in the given state."""
+    written = [
+        m.Operator(type="Map", label="cast", source=at(20), parallel=ALLOWED, cache=ALLOWED, cardinality=100),
+        m.Operator(type="Cache", source=at(19), cache=ALLOWED, cardinality=100),
+        m.Operator(
+            type="Map", label="decode", source=at(18), parallel=ALLOWED, cache=ALLOWED, cardinality=100
+        ),
+    ]
+    decode = 0.0 if state == "serving" else 8e-3
+    costs = [
+        Cost("Map", 1, 1e-3, parallelism=1, function=m.UserFunction(name="cast"), written=written[:1]),
+        Cost("FileCache", 1, read_s, written=written[1:2]),
+        Cost("Map", 1 if decode else 0, decode, function=m.UserFunction(name="decode"), written=written[2:]),
+    ]
+
+    def mark(second, record):
+        record.pipelines[0].cache_states[1] = state
+
+    rate = 0.99 / (1e-3 + read_s + decode)
+    return chain(costs, Run(rate=rate, gap_s=1e-5, pool_cores=0.9, change=mark))
+
+
+def test_reading_a_cache_costs_what_was_measured():
+    found = analyse(served_from_a_cache("serving", read_s=9e-3))
+    rows = {row.id: row for row in found.operators}
+    assert found.bottleneck.operator == "op1"
+    assert rows["op1"].cpu_s == pytest.approx(9e-3)
+
+
+def test_a_pipeline_with_a_cache_is_given_no_other_and_told_when_its_own_fills():
+    found = analyse(served_from_a_cache("filling"))
+    assert all(change.kind != a.CHANGE_KIND_CACHE for change in found.plan.changes)
+    assert any("fills" in said for said in found.plan.assumptions)
+
+
+def test_a_cache_of_a_fixed_order_is_no_mistake():
+    recording = served_from_a_cache("serving", read_s=1e-4)
+    shuffle = recording.graph.pipelines[0].operators[2]
+    shuffle.type, shuffle.random = "Shuffle", True
+    assert "cache-after-random" not in codes(analyse(recording))
+    shuffle.cache.CopyFrom(RANDOM)
+    assert "cache-after-random" in codes(analyse(recording))
