@@ -304,6 +304,8 @@ class WindowJoin:
         self._since_s = since_s
         self._delivered = delivered
         self._step_s: float | None = None
+        # Time of looks that found an element, but no gap yet.
+        self._unjoined_s = 0.0
         # The time up to the first element is no step's: filling a shuffle buffer is in it.
         self._joinable = False
 
@@ -328,11 +330,17 @@ class WindowJoin:
             # A gap too long to be stored: of this time no more was steps than usually is.
             active = min(active, max(1, new) * self._step_s)
         self._meter.active_s += active
-        if self._joinable and steps and not pauses and not too_long:
-            # Where more went by than are stored, the stored ones stand for all.
-            count = len(steps) if gaps.complete else max(new, len(steps))
-            self._meter.join(count, sum(steps) * count / len(steps), elapsed)
-            self._step_s = elapsed / count
+        if not self._joinable or pauses or too_long:
+            self._unjoined_s = 0.0
+        else:
+            # A look between an element and the end of its gap finds no gap: its time belongs to the next one's.
+            self._unjoined_s += elapsed
+            if steps:
+                # Where more went by than are stored, the stored ones stand for all.
+                count = len(steps) if gaps.complete else max(new, len(steps))
+                self._meter.join(count, sum(steps) * count / len(steps), self._unjoined_s)
+                self._step_s = self._unjoined_s / count
+                self._unjoined_s = 0.0
         self._joinable = True
         self._since_s = now_s
         self._delivered = delivered

@@ -130,6 +130,20 @@ def test_windows_without_single_steps() -> None:
     assert meter.active_s == pytest.approx(5.3)
 
 
+def test_looks_more_frequent_than_steps_lose_no_time() -> None:
+    # GIVEN steps of 100 ms, of which the consumer takes 50, and looks that find an element before its gap
+    meter = ConsumerMeter()
+    join = WindowJoin(meter, 0.0, 0)
+    join.take(0.02, Gaps([], 2, True, 1), 1)
+    for step in range(1, 11):
+        join.take(0.1 * step, Gaps([0.05], step + 1, True, step + 1), step)
+        join.take(0.1 * step + 0.06, Gaps([], step + 2, True, step + 1), step + 1)
+
+    assert meter.joined_steps == 10
+    assert meter.step_s == pytest.approx(1.0, abs=0.1)
+    assert meter.gap_s == pytest.approx(0.5)
+
+
 def test_a_pause_between_windows_is_left_out() -> None:
     meter = ConsumerMeter()
     join = WindowJoin(meter, 0.0, 0)
