@@ -67,6 +67,17 @@ class Estimate:
     foreign_cores: float
     #: The user's caches that do not serve yet, as words for people.
     filling: tuple[str, ...] = ()
+    #: The consumer was not there when the pipeline was measured: a what-if, or a pipeline that ran alone.
+    supposed: bool = False
+
+    @property
+    def today_rate(self) -> float | None:
+        """Steps/s with today's settings: observed, or what a supposed consumer would see."""
+        return (
+            1.0 / self.consumer.period_s
+            if self.supposed and self.consumer.period_s
+            else self.network.observed_rate
+        )
 
 
 def limits_of(
@@ -117,7 +128,8 @@ def estimate(
         consumer=Consumer(seen.step_s, seen.turn_s, max(process - costs, 0.0), 0.0),
         observed_rate=rate,
     )
-    if given_rate is not None and not _consumed_at(pipeline, windows, totals, rate, given_rate):
+    supposed = given_rate is not None and not _consumed_at(pipeline, windows, totals, rate, given_rate)
+    if given_rate is not None and supposed:
         network, seen = _supposed(pipeline, network, seen, given_rate)
     position = {operator.id: i for i, operator in enumerate(operators)}
     return Estimate(
@@ -131,6 +143,7 @@ def estimate(
         process,
         _foreign_cores(totals),
         _filling(pipeline, windows),
+        supposed,
     )
 
 

@@ -159,10 +159,8 @@ def no_prefetch(case: Case) -> Iterator[a.Finding]:
         return
     gain = case.gain(case.with_choice(0, prefetch=True, prefetch_size=2))
     if gain >= LEAST_GAIN:
-        turn = case.estimate.consumer.turn_s
-        evidence = (
-            f" ({words.duration(turn)} of each {words.duration(1 / (network.observed_rate or 1))} step)"
-        )
+        turn, rate = network.consumer.turn_s, case.estimate.today_rate
+        evidence = f" ({words.duration(turn)} of each {words.duration(1 / (rate or 1))} step)"
         yield a.Finding(
             code="no-prefetch",
             severity=_severity(gain),
@@ -223,7 +221,12 @@ def python_function(case: Case) -> Iterator[a.Finding]:
         if not operator.python:
             continue
         waits = operator.wait_s >= 0.5 * operator.service_s
-        waited, whole = words.duration(operator.wait_s), words.duration(operator.service_s)
+        # A filter is called for what it throws away, too.
+        calls = case.estimate.service.calls[written.running] if written.type == "Filter" else 1.0
+        waited, whole, computed = (
+            words.duration(seconds / max(calls, 1.0))
+            for seconds in (operator.wait_s, operator.service_s, operator.cpu_s)
+        )
         split = f"{waited} of each {whole} call waits off the core" if waits else "most of it on a core"
         if case.estimate.service.split_unknown:
             split = "how much of it waits cannot be told from the other functions of this pipeline"
@@ -246,7 +249,7 @@ def python_function(case: Case) -> Iterator[a.Finding]:
         elif case.estimate.service.split_unknown:
             message = f"{operator.label} runs Python, {whole} per call; {split}."
             fix = "Write it in TensorFlow operations, or in NumPy calls that release the lock."
-        elif waits and not operator.may_parallel and not network.current.choices[i].parallel:
+        elif waits and not operator.may_parallel and network.current.choices[i].parallelism <= 1:
             message = (
                 f"{operator.label} runs Python; {split}. It stays sequential: {written.parallel.reason}."
             )
@@ -259,7 +262,7 @@ def python_function(case: Case) -> Iterator[a.Finding]:
             fix = f"{_map_call(written)}num_parallel_calls=16) with options.threading.private_threadpool_size = 16"
         else:
             message = (
-                f"{operator.label} runs Python on a core for {words.duration(operator.cpu_s)} of each call; whether it "
+                f"{operator.label} runs Python on a core for {computed} of each call; whether it "
                 "holds the interpreter's lock meanwhile shows only with two calls in flight."
             )
             fix = "Write it in TensorFlow operations, or in NumPy calls that release the lock."
@@ -392,13 +395,14 @@ def autotune_off_finding() -> a.Finding:
 
 def not_input_bound(case: Case) -> Iterator[a.Finding]:
     """Training does not wait; how much headroom there is."""
-    consumer, network = case.estimate.consumer, case.estimate.network
+    consumer = case.estimate.consumer
     if consumer.input_bound is not False:
         return
     data = next((bound for bound in case.bounds if bound.kind is not Kind.CONSUMER), None)
     headroom = ""
-    if data is not None and network.observed_rate and math.isfinite(data.rate) and not data.takes_turns:
-        ratio = words.factor(data.rate / network.observed_rate)
+    today = case.estimate.today_rate
+    if data is not None and today and math.isfinite(data.rate) and not data.takes_turns:
+        ratio = words.factor(data.rate / today)
         headroom = f" The pipeline could give {words.rate(data.rate)}, {ratio} what training takes."
     yield a.Finding(
         code="not-input-bound",

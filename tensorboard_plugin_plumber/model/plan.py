@@ -318,7 +318,7 @@ def _assumptions(now: Estimate, settings: Settings, caches: bool) -> list[str]:
 
 def _sentence(now: Estimate, plan: a.Plan, binding: Bound, rate_now: float, rate: float) -> str:
     limit = _limit_in_words(now, binding)
-    observed = now.network.observed_rate or rate_now
+    observed = now.today_rate or rate_now
     if not plan.changes:
         return f"No change that Plumber knows makes it faster; the limit is {limit}."
     count = len(plan.changes)

@@ -101,7 +101,8 @@ def _bottleneck_sentence(estimate: Estimate, binding: Bound) -> str:
         elif choice.parallel and choice.parallelism > 1:
             how = f"runs {choice.parallelism} calls at a time, {words.duration(operator.service_s)} each,"
         else:
-            how = f"takes {words.duration(operator.service_s)} per element, one at a time,"
+            each = "element that it lets through" if estimate.written[first].type == "Filter" else "element"
+            how = f"takes {words.duration(operator.service_s)} per {each}, one at a time,"
         turn = " in turn with the consumer" if binding.takes_turns and network.consumer.turn_s else ""
         return f"{operator.label} {how} and caps the rate at {words.rate(binding.rate)}{turn}."
     if binding.kind is Kind.THREAD:
@@ -151,7 +152,7 @@ def verdict_of(
 
 def _sentence(estimate: Estimate, bottleneck: a.Bottleneck, check: SelfCheck) -> str:
     """One sentence; what binds is its second half, unless the verdict is tentative."""
-    seen, rate = estimate.consumer, words.rate(estimate.network.observed_rate)
+    seen, rate = estimate.consumer, words.rate(estimate.today_rate)
     waiting = f"{words.percent(seen.wait_fraction or 0)} of every step waits for data"
     binds = "" if check.tentative else _continued(bottleneck.sentence)
     if seen.input_bound is True:
@@ -167,6 +168,8 @@ def _sentence(estimate: Estimate, bottleneck: a.Bottleneck, check: SelfCheck) ->
     else:
         said = f"Whether training waits for data cannot be known here; the pipeline delivered {rate}"
         said = f"{said}: {binds}" if binds else f"{said}."
+    if estimate.supposed and seen.step_s:
+        said = said.replace("-bound:", f"-bound with a consumer of {words.rate(1 / seen.step_s)}:", 1)
     return f"Tentative: {said[0].lower()}{said[1:]}" if check.tentative else said
 
 

@@ -352,3 +352,28 @@ def test_a_cache_of_a_fixed_order_is_no_mistake():
     assert "cache-after-random" not in codes(analyse(recording))
     shuffle.cache.CopyFrom(RANDOM)
     assert "cache-after-random" in codes(analyse(recording))
+
+
+def test_what_a_supposed_consumer_sees_is_said_so():
+    recording = jpeg_chain(Run(rate=20, gap_s=49.5e-3, pool_cores=0.7))
+    supposed = analyse(recording, what_if=WhatIf(consumer_rate=56))
+    assert supposed.verdict.sentence.startswith("Input-bound with a consumer of 56.0 steps/s: ")
+    # ... and the plan's gain is over what it would see, not over the 20 steps/s of the run
+    times = supposed.plan.predicted_rate / (56 * (1 - supposed.verdict.wait_fraction))
+    assert f"{times:.2f} times today's" in supposed.plan.sentence
+
+
+def test_a_filter_is_told_by_its_calls():
+    # GIVEN calls of 2 ms, of which one in four lets its element through
+    function = m.UserFunction(name="keep", may_wait=True, python=True)
+    written = [m.Operator(type="Filter", label="keep", source=at(12), cardinality=-2)]
+    costs = [
+        Cost("Prefetch", 1, 0, written=[m.Operator(type="Prefetch", injected=True, cardinality=-1)]),
+        Cost("Filter", 1, 8e-3, function=function, written=written),
+        Cost("Range", 4, 1e-6, written=[m.Operator(type="Range", cardinality=-1)]),
+    ]
+    found = analyse(chain(costs, Run(rate=123, gap_s=1e-4, pool_cores=0.99)))
+    assert "per element that it lets through" in found.bottleneck.sentence
+    assert "on a core for 1.9" in codes(found)["python-function"].message or (
+        "on a core for 2.0" in codes(found)["python-function"].message
+    )
