@@ -85,10 +85,17 @@ def fit(with_callback: bool, steps: int) -> Side:
 def _fit_apart(with_callback: bool, steps: int) -> Side:
     environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
     command = [sys.executable, "-m", "benchmarks.overhead", "--fit", "with" if with_callback else "without"]
-    output = subprocess.run(
-        [*command, "--steps", str(steps)], env=environment, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE
+    done = subprocess.run(
+        [*command, "--steps", str(steps)],
+        env=environment,
+        cwd=REPOSITORY,
+        check=False,
+        capture_output=True,
+        text=True,
     )
-    return Side(**json.loads(output.stdout.splitlines()[-1]))
+    if done.returncode != 0:
+        raise RuntimeError(f"a fit failed:\n{done.stderr}")
+    return Side(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def written_bytes(seconds: float) -> Bytes:

@@ -199,7 +199,7 @@ def test_synchronous_consumer_is_believed(tmp_path: Path) -> None:
 
 
 def test_consumer_that_fills_the_step_is_the_bottleneck(tmp_path: Path) -> None:
-    dataset = shapes.numbers(120).map(ground_truth.spin(ground_truth.Books(), 0.001))
-    answer = trace(lambda: run_synchronously(dataset, 0.025), tmp_path)
+    dataset = shapes.numbers(40).map(ground_truth.spin(ground_truth.Books(), 0.001))
+    answer = trace(lambda: run_synchronously(dataset, 0.1), tmp_path)
     assert answer["verdict"]["input_bound"] is False
     assert "not-input-bound" in codes(answer)
