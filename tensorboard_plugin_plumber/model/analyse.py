@@ -86,7 +86,7 @@ def analyse(recording: Recording, *, pipeline: str | None = None, what_if: WhatI
         if not chosen.autotune_enabled or not chosen.has_counters:
             return _without_counters(analysis, recording, chosen, last, what_if)
         raise NotAnswerable(
-            f"the pipeline {chosen.label or chosen.id} has fewer than two samples with steps so far: "
+            f"the pipeline {chosen.label or chosen.id} has delivered no element yet: "
             "let it run for a few seconds more"
         )
     return _with_counters(analysis, recording, chosen, windows, what_if)

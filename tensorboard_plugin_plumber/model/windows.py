@@ -101,7 +101,7 @@ class Windows:
 
 
 def windows_of(pipeline: m.Pipeline, index: int, samples: tuple[m.SampleRecord, ...]) -> Windows | None:
-    """The windows of the pipeline at `index` of the graph record; None if two useful samples are missing."""
+    """The windows of the pipeline at `index` of the graph record; None if no sample saw a step of it."""
     seen = [
         (record, part)
         for record in samples
@@ -111,12 +111,12 @@ def windows_of(pipeline: m.Pipeline, index: int, samples: tuple[m.SampleRecord, 
     clocked = [(record, part) for record, part in seen if part.HasField("pool_cpu_s")]
     if len(clocked) > len(seen) // 2:  # the threads' clocks start a little later than the counters
         seen = clocked
-    if len(seen) < 2:
+    if not seen:
         return None
     stationary = _last_state(seen)
     chosen = _thin(stationary)
     if len(chosen) < 2:
-        return None
+        chosen = [_before(*chosen[0]), chosen[0]]
     count = len(pipeline.running)
     tables = {
         name: np.array([_column(part, name, count) for _, part in chosen])
@@ -140,6 +140,21 @@ def windows_of(pipeline: m.Pipeline, index: int, samples: tuple[m.SampleRecord, 
 
 
 _Seen = tuple[m.SampleRecord, m.PipelineSample]
+
+
+def _before(record: m.SampleRecord, part: m.PipelineSample) -> _Seen:
+    """What a sample before the pipeline's first element would have held.
+
+    For a pipeline so short that one sample saw all of it (a validation): its only window holds the warm-up too,
+    and one window is never more than tentative.
+    """
+    earlier = m.SampleRecord(elapsed_s=record.elapsed_s - part.active_s, host=record.host)
+    unread = m.PipelineSample(
+        pipeline=part.pipeline, operators=[m.OperatorCounters() for _ in part.operators]
+    )
+    if part.HasField("pool_cpu_s"):
+        unread.pool_cpu_s = unread.pool_run_queue_s = 0.0
+    return earlier, unread
 
 
 def _differences(table: Array) -> Array:

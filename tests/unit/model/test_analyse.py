@@ -149,8 +149,9 @@ def test_an_unknown_pipeline_is_refused_with_what_there_is():
 
 
 def test_a_run_without_steps_is_refused():
-    recording = jpeg_chain(Run(rate=28, seconds=1))
-    with pytest.raises(NotAnswerable, match="fewer than two samples"):
+    recording = jpeg_chain(Run(rate=0.001, seconds=1))
+    recording.samples[0].pipelines[0].steps = 0
+    with pytest.raises(NotAnswerable, match="no element yet"):
         analyse(recording)
 
 
@@ -377,3 +378,22 @@ def test_a_filter_is_told_by_its_calls():
     assert "on a core for 1.9" in codes(found)["python-function"].message or (
         "on a core for 2.0" in codes(found)["python-function"].message
     )
+
+
+def test_computing_python_on_all_slots_is_not_put_down_to_the_pool():
+    # GIVEN two calls in flight that compute for over half of their time: the rest may be the lock's
+    found = analyse(python_map(20e-3, calls=2, rate=99, gap_s=1e-4))
+    assert found.bottleneck.constraint in (a.CONSTRAINT_THREADPOOL, a.CONSTRAINT_GIL)
+    assert "pool-limited" not in codes(found)
+    crowded = python_map(20e-3, calls=2, rate=99, gap_s=1e-4)
+    for record in crowded.samples:
+        record.pipelines[0].pool_cpu_s *= 1.3
+    assert "pool-limited" not in codes(analyse(crowded))
+
+
+def test_a_lambda_has_no_name_in_code():
+    recording = python_map(rate=98, gap_s=1e-4, waits=True)
+    recording.graph.pipelines[0].operators[1].function.name = "<lambda>"
+    found = analyse(recording)
+    assert found.plan.changes[0].code.startswith(".map(…, ")
+    assert codes(found)["sequential-map"].fix.startswith(".map(…, ")

@@ -21,8 +21,24 @@ def test_the_time_before_the_first_sample_never_counts():
     assert found.time_s[0] / found.seen[0] == pytest.approx(1e-3)
 
 
-def test_one_sample_is_not_enough():
-    assert windows(chain([Cost("Map", 1, 1e-3)], Run(rate=10, seconds=1))) is None
+def test_a_pipeline_that_one_sample_saw_whole_has_one_window():
+    # GIVEN a validation that was over before the first of three samples
+    def over(second, record):
+        record.pipelines[0].CopyFrom(first.pipelines[0])
+
+    first = chain([Cost("Map", 1, 1e-3)], Run(rate=10, seconds=1)).samples[0]
+    for seconds in (1, 3):
+        found = windows(chain([Cost("Map", 1, 1e-3)], Run(rate=10, seconds=seconds, change=over)))
+        assert len(found) == 1
+        assert found.total()["steps"] == pytest.approx(10)
+        assert found.total()["active_s"] == pytest.approx(1)
+
+
+def test_no_step_is_no_window():
+    recording = chain([Cost("Map", 1, 1e-3)], Run(rate=10, seconds=3))
+    for record in recording.samples:
+        record.pipelines[0].steps = 0
+    assert windows(recording) is None
 
 
 def test_many_samples_become_few_windows():
