@@ -35,7 +35,9 @@ def self_check(
 ) -> SelfCheck:
     """Compare the data side's smallest bound from one half of the windows with the rate in the other half."""
     if windows < FEWEST_WINDOWS or steps < FEWEST_STEPS or not observed_rate:
-        return SelfCheck(None, True, f"only {steps:.0f} steps in {windows} windows were seen")
+        return SelfCheck(
+            None, True, f"only {steps:.0f} steps were seen, in {windows} window{'' if windows == 1 else 's'}"
+        )
     ratio = bound_rate / observed_rate
     within = GOOD[0] <= ratio <= GOOD[1]
     if consumer_binds and not within and ratio > 1:
