@@ -184,7 +184,8 @@ def pool_limited(case: Case) -> Iterator[a.Finding]:
     if pool is None or pool.rate > data[0].rate * (1 + TIE):
         return
     operator = network.operators[pool.operators[0]]
-    if operator.wait_s < 0.2 * operator.service_s:
+    # What looks like waiting in Python that computes may be waiting for the interpreter's lock.
+    if operator.wait_s < 0.2 * operator.service_s or operator.lock_unknown:
         return
     size = max(16, 4 * network.current.threadpool_size)
     # AUTOTUNE follows the pool by itself.
@@ -420,7 +421,8 @@ def _cores_used(case: Case) -> float:
 
 
 def _map_call(written: m.Operator) -> str:
-    return f".map({written.function.name or '…'}, "
+    name = written.function.name
+    return f".map({name if name.isidentifier() else '…'}, "
 
 
 RULES: tuple[Rule, ...] = (

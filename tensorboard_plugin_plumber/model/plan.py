@@ -284,7 +284,7 @@ def _call(written: m.Operator) -> str:
         "ParallelFilter": "filter",
         "PaddedBatch": "padded_batch",
     }.get(written.type, written.type.lower())
-    if written.HasField("function") and written.function.name:
+    if written.HasField("function") and written.function.name.isidentifier():
         return f".{method}({written.function.name}, "
     return f".{method}(…, "
 
