@@ -47,6 +47,7 @@ class PlumberCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
         self._owner = ""
         self._synchronise: device.Synchronise | None = None
         self._until_synchronised = 0
+        self._when_dropped: weakref.finalize[..., PlumberCallback] | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Begins a session; one that an interrupted fit left open ends first."""
@@ -120,7 +121,8 @@ class PlumberCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
             self._until_synchronised = _STEPS_PER_SYNCHRONISED
             self._session, self._owner = session, owner
             # A fit that was interrupted never says that it ended; dropping the callback does.
-            weakref.finalize(self, session.stop, final=False).atexit = False
+            self._when_dropped = weakref.finalize(self, session.stop, final=False)
+            self._when_dropped.atexit = False
 
     def _stop(self, owner: str, *, final: bool = True) -> None:
         """Ends the session if `owner` began it; "" ends any."""
@@ -128,6 +130,9 @@ class PlumberCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
         if session is None or owner not in ("", self._owner):
             return
         self._session = None
+        if self._when_dropped is not None:
+            self._when_dropped.detach()  # it holds the session
+            self._when_dropped = None
         with guard.protect("end recording"):
             session.end_phase()
             session.stop(final=final)

@@ -2,16 +2,14 @@
 
 Under `MirroredStrategy` and `OneDeviceStrategy` Python sees only iterators that fetch to devices;
 the user's pipeline runs inside a resource nobody has a handle of. A boundary puts a generator
-dataset in between whose functions keep a *named* iterator over the user's dataset: the same name,
-opened eagerly, gives the model. It costs some 60 µs per element of the root.
+dataset in between whose state is an iterator over the user's dataset: its handle gives the model.
+It costs some 60 µs per element of the root.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -20,13 +18,12 @@ from tensorflow.python.data.ops import options as options_lib
 from tensorflow.python.data.util import structure
 from tensorflow.python.eager import context
 from tensorflow.python.framework import constant_op, device, dtypes, errors, ops, tensor_spec
-from tensorflow.python.ops import gen_dataset_ops, gen_experimental_dataset_ops, gen_resource_variable_ops
+from tensorflow.python.ops import array_ops, gen_dataset_ops, gen_experimental_dataset_ops
 
 from tensorboard_plugin_plumber.capture import guard
 
 _UNKNOWN_CARDINALITY = -2
 _ATTRIBUTE = "_plumber_boundary"
-_serials = itertools.count()
 _lock = threading.Lock()
 _listeners: tuple[Callable[[Any, Boundary], None], ...] = ()
 _installed = False
@@ -39,7 +36,7 @@ class Boundary:
       dataset: to be iterated in place of the original.
       source: the original.
 
-    The named iterator is dropped when this object is: keep it as long as the iterator.
+    Its iterator lives as long as this object and whoever iterates `dataset`.
     """
 
     def __init__(self, dataset: Any, source: Any, resource: Any) -> None:
@@ -47,8 +44,6 @@ class Boundary:
         self.source = source
         # Named as on TensorFlow's OwnedIterator: whoever reads those can read this.
         self._iterator_resource = resource
-        self._drop = weakref.finalize(self, _destroy, resource)
-        self._drop.atexit = False  # TensorFlow may be gone by then
 
     def read(self) -> bytes | None:
         """The serialized `ModelProto` of the user's pipeline; None before it is iterated, or if autotune is off."""
@@ -100,30 +95,29 @@ def open_boundary(dataset: Any, *, host: str = "/device:CPU:0", single_pass: boo
     options = dataset.options()
     if options.experimental_slack:
         raise ValueError("experimental_slack needs the pipeline's own prefetch to be the last operator")
-    name = f"plumber_boundary_{next(_serials)}"
     flat = {
         "output_types": structure.get_flat_tensor_types(dataset.element_spec),
         "output_shapes": structure.get_flat_tensor_shapes(dataset.element_spec),
     }
 
-    def handle() -> Any:
-        return gen_dataset_ops.iterator_v2(shared_name=name, container="", **flat)
-
-    def begin(unused: Any) -> Any:
+    # The iterator's handle is handed from call to call. A function that captured it would keep it, and
+    # all its threads, until Python's cyclic garbage collector comes by.
+    def begin(iterator: Any) -> Any:
         if single_pass:
-            return constant_op.constant(0, dtypes.int64)
-        opened = handle()
-        with ops.control_dependencies([gen_dataset_ops.make_iterator(dataset._variant_tensor, opened)]):
-            return constant_op.constant(0, dtypes.int64)
+            return iterator
+        with ops.control_dependencies([gen_dataset_ops.make_iterator(dataset._variant_tensor, iterator)]):
+            return array_ops.identity(iterator)
 
-    def following(unused: Any) -> Any:
-        return tuple(gen_dataset_ops.iterator_get_next(handle(), **flat))
+    def following(iterator: Any) -> Any:
+        return tuple(gen_dataset_ops.iterator_get_next(iterator, **flat))
 
-    def end(unused: Any) -> Any:
+    def end(iterator: Any) -> Any:
         return constant_op.constant(0, dtypes.int64)
 
     with ops.device(host):
-        resource = handle()
+        # Anonymous, not named: TensorFlow caches the kernels of named ones, and those keep the iterator
+        # with all its threads for good. This one ends with its last handle.
+        resource = gen_dataset_ops.anonymous_iterator_v3(**flat)
         if single_pass:
             gen_dataset_ops.make_iterator(dataset._variant_tensor, resource)
         # Tensors go through as the pipeline encodes them (ragged and sparse ones as variants).
@@ -131,9 +125,7 @@ def open_boundary(dataset: Any, *, host: str = "/device:CPU:0", single_pass: boo
             tensor_spec.TensorSpec(shape, dtype)
             for shape, dtype in zip(flat["output_shapes"], flat["output_types"], strict=True)
         )
-        generated = from_generator_op._GeneratorDataset(
-            constant_op.constant(0, dtypes.int64), begin, following, end, encoded
-        )
+        generated = from_generator_op._GeneratorDataset(resource, begin, following, end, encoded)
         wrapped = dataset_ops._RestructuredDataset(generated, dataset.element_spec)
         cardinality = int(gen_dataset_ops.dataset_cardinality(dataset._variant_tensor))
         if cardinality != _UNKNOWN_CARDINALITY:
@@ -177,7 +169,12 @@ def _patch() -> None:
         if boundary is None:
             original(self, dataset, *args, **kwargs)
             return
-        original(self, boundary.dataset, *args, **kwargs)
+        try:
+            original(self, boundary.dataset, *args, **kwargs)
+        except Exception as error:
+            guard.warn("look into a distributed pipeline", error)
+            original(self, dataset, *args, **kwargs)
+            return
         with guard.protect("follow a distributed pipeline"):
             # It lives as long as the iterator; whoever keeps the iterator keeps its inside.
             self.__dict__[_ATTRIBUTE] = boundary
@@ -208,8 +205,3 @@ def _boundary_for(
         options.experimental_optimization.inject_prefetch = False
         source = dataset.with_options(options)
     return open_boundary(source, host=host, single_pass=True)
-
-
-def _destroy(resource: Any) -> None:
-    with guard.protect("drop a distributed pipeline's iterator"), context.eager_mode(), ops.device(None):
-        gen_resource_variable_ops.destroy_resource_op(resource, ignore_lookup_error=True)

@@ -107,7 +107,8 @@ def install() -> None:
 
 def _wrap_new(cls: Any) -> None:
     def __new__(klass: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        self = object.__new__(klass)
+        inherited = super(cls, klass).__new__  # of a class beside it among the bases, else object's
+        self = object.__new__(klass) if inherited is object.__new__ else inherited(klass, *args, **kwargs)
         if args or kwargs:
             self.__dict__[_ARGUMENTS] = (args, kwargs)
         return self

@@ -31,11 +31,13 @@ def warn(what: str, error: BaseException) -> None:
         if what in _said:
             return
         _said.add(what)
-    # Not `warnings`: under `-W error` that would raise into training.
-    _logger.warning(
-        "Plumber could not %s; training is not affected. %s: %s",
-        what,
-        type(error).__name__,
-        error,
-        exc_info=_logger.isEnabledFor(logging.DEBUG),
-    )
+    # Not `warnings`: under `-W error` that would raise into training. And the user's own logging
+    # handlers and filters may raise, too.
+    with contextlib.suppress(Exception):
+        _logger.warning(
+            "Plumber could not %s; training is not affected. %s: %s",
+            what,
+            type(error).__name__,
+            error,
+            exc_info=_logger.isEnabledFor(logging.DEBUG),
+        )

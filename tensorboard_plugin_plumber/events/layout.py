@@ -34,7 +34,10 @@ class Claim:
     def release(self) -> None:
         """Lets another process have the directory's name."""
         if self._lock is not None:
-            os.close(self._lock)  # closing gives the lock up
+            if fcntl is not None:
+                # Said, not left to closing: a forked child has the descriptor, too, and may live long.
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+            os.close(self._lock)
             self._lock = None
 
     def __enter__(self) -> Claim:

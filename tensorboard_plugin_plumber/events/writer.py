@@ -83,8 +83,10 @@ class EventWriter:
 
     def close(self) -> None:
         """Closes the file and lets another process have the directory's name."""
-        self._file.close()
-        self._claim.release()
+        try:
+            self._file.close()
+        finally:  # a full disk lets nothing be closed properly
+            self._claim.release()
 
     def _open(self, name: str, open_remote: Callable[[str], _Output] | None) -> _Output:
         directory = self._claim.path

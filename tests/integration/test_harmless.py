@@ -1,0 +1,245 @@
+"""Principle one: whatever the user does, training goes on as it would without Plumber."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import subprocess
+import sys
+import time
+import weakref
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+import tensorboard_plugin_plumber as plumber
+from tensorboard_plugin_plumber.capture import boundary, guard
+from tensorboard_plugin_plumber.capture.session import CaptureSession
+from tensorboard_plugin_plumber.events.writer import EventWriter
+
+ROOT = Path(__file__).parents[2]
+
+
+def small_dataset(examples: int = 20) -> tf.data.Dataset:
+    return tf.data.Dataset.range(examples).map(lambda x: ([tf.cast(x, tf.float32)], 1.0)).batch(2)
+
+
+def small_model() -> keras.Model:
+    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def run(program: str, *arguments: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        cwd=ROOT,
+        timeout=timeout,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_callback_used_again_keeps_no_session(tmp_path: Path) -> None:
+    callback, model = plumber.PlumberCallback(tmp_path), small_model()
+
+    for _ in range(3):
+        model.evaluate(small_dataset(), callbacks=[callback], verbose=0)
+
+    gc.collect()
+    assert not [one for one in gc.get_objects() if type(one) is CaptureSession]
+
+
+_STRATEGY = """
+import os, sys, time
+import tensorboard_plugin_plumber as plumber
+import tensorflow as tf
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+def numbers():
+    while True:
+        yield 1.0
+
+endless = tf.data.Dataset.from_generator(numbers, output_signature=tf.TensorSpec([]))
+threads = []
+with plumber.trace(sys.argv[1]):
+    for _ in range(12):
+        # Dropped while its threads are at work.
+        iterator = iter(strategy.experimental_distribute_dataset(tf.data.Dataset.range(10**6).map(abs).batch(2)))
+        next(iterator)
+        del iterator
+        time.sleep(0.1)
+        threads.append(len(os.listdir("/proc/self/task")))
+    # A Python pipeline that anybody still held would keep the interpreter from ending.
+    iterator = iter(strategy.experimental_distribute_dataset(endless.batch(2)))
+    next(iterator)
+del iterator
+print("threads", *threads)
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads can be counted on Linux only")
+def test_iterators_of_a_strategy_end_when_they_are_dropped(tmp_path: Path) -> None:
+    ended = run(_STRATEGY, tmp_path)
+
+    assert ended.returncode == 0, ended.stderr
+    threads = [int(word) for word in ended.stdout.split("threads")[1].split()]
+    assert max(threads[6:]) <= max(threads[:3]) + 2
+
+
+def test_a_strategy_iterates_without_a_boundary_where_it_cannot_take_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any, **kwargs: Any) -> boundary.Boundary:
+        dataset = tf.data.Dataset.range(4)
+        made = boundary.Boundary.__new__(boundary.Boundary)
+        made.dataset, made.source, made._iterator_resource = None, dataset, None
+        return made
+
+    monkeypatch.setattr(boundary, "_boundary_for", broken)
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+
+    with plumber.trace(tmp_path):
+        seen = [int(x) for x in strategy.experimental_distribute_dataset(tf.data.Dataset.range(4))]
+
+    assert seen == [0, 1, 2, 3]
+
+
+_FORK = """
+import os, sys, time, keras
+import tensorboard_plugin_plumber as plumber
+from tests.integration.test_harmless import small_dataset, small_model
+
+children = []
+
+class Fork(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+            os._exit(0)
+        children.append(child)
+
+small_model().fit(small_dataset(), callbacks=[plumber.PlumberCallback(sys.argv[1]), Fork()], verbose=0)
+small_model().fit(small_dataset(), callbacks=[plumber.PlumberCallback(sys.argv[1])], verbose=0)
+for child in children:
+    os.kill(child, 9)
+"""
+
+
+def test_a_forked_child_that_lives_on_holds_no_directory(tmp_path: Path) -> None:
+    ended = run(_FORK, tmp_path)
+
+    assert ended.returncode == 0, ended.stderr
+    assert len(os.listdir(tmp_path / "plumber")) == 1
+
+
+def test_a_subclass_keeps_its_other_bases_constructor() -> None:
+    class Marked:
+        marked = False
+
+        def __new__(cls, *args: Any) -> Any:
+            made = object.__new__(cls)
+            made.marked = True
+            return made
+
+    class Own(tf.data.Dataset):
+        def __init__(self, count: int) -> None:
+            self._inside = tf.data.Dataset.range(count)
+            super().__init__(self._inside._variant_tensor)
+
+        def _inputs(self) -> list[Any]:
+            return [self._inside]
+
+        @property
+        def element_spec(self) -> Any:
+            return self._inside.element_spec
+
+    class Both(Own, Marked):
+        pass
+
+    assert Both(3).marked
+    assert list(Both(3).as_numpy_iterator()) == [0, 1, 2]
+
+
+def test_a_logging_handler_that_raises_is_not_training_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Strict(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise RuntimeError("no warnings wanted")
+
+    logger = logging.getLogger("tensorboard_plugin_plumber")
+    handler = Strict()
+    logger.addHandler(handler)
+    try:
+        with guard.protect(f"survive a handler {time.time()}"):
+            raise ValueError("mine")
+    finally:
+        logger.removeHandler(handler)
+
+
+def test_a_file_that_cannot_be_closed_gives_up_its_directory(tmp_path: Path) -> None:
+    class Full:
+        def close(self) -> None:
+            raise OSError("No space left on device")
+
+    writer = EventWriter(tmp_path)
+    writer._file.close()
+    writer._file = Full()  # type: ignore[assignment]
+
+    with pytest.raises(OSError, match="No space"):
+        writer.close()
+
+    second = EventWriter(tmp_path)
+    assert second.directory == writer.directory
+    second.close()
+
+
+_SEEDED = """
+import sys, time, contextlib
+if sys.argv[1]:
+    import tensorboard_plugin_plumber as plumber
+import numpy as np
+import tensorflow as tf
+
+tf.random.set_seed(7)
+drawn = []
+with plumber.trace(sys.argv[1]) if sys.argv[1] else contextlib.nullcontext():
+    shuffled = tf.data.Dataset.range(20).shuffle(9).map(lambda x: (x, tf.random.uniform([])))
+    large = tf.data.Dataset.from_tensor_slices(np.zeros([200_000, 2])).shuffle(9).map(
+        lambda x: tf.random.normal([])).batch(50).take(3)
+    again = tf.data.Dataset.random(rerandomize_each_iteration=True).take(3)
+    for dataset in (shuffled, large, again, shuffled):
+        drawn.append([str(x) for x in dataset.as_numpy_iterator()])
+        time.sleep(0.3)  # the pipeline is described now
+        drawn.append(str(tf.random.uniform([2]).numpy()))
+        drawn.append(str(tf.random.uniform([2], seed=1).numpy()))
+print("drawn", drawn)
+"""
+
+
+def test_seeded_randomness_is_the_same_with_and_without(tmp_path: Path) -> None:
+    without, with_it = run(_SEEDED, ""), run(_SEEDED, tmp_path)
+
+    assert without.returncode == with_it.returncode == 0, with_it.stderr
+    assert "drawn" in without.stdout
+    assert with_it.stdout == without.stdout
+    assert list(tmp_path.rglob("*tfevents*"))
+
+
+def test_datasets_die_with_their_last_reference(tmp_path: Path) -> None:
+    with plumber.trace(tmp_path):
+        dataset = small_dataset()
+        for _ in dataset:
+            pass
+        time.sleep(0.5)
+        dead = weakref.ref(dataset)
+        del dataset
+        gc.collect()
+        assert dead() is None
