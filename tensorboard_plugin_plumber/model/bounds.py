@@ -79,6 +79,16 @@ def multiplicity(network: Network, settings: Settings) -> list[int]:
     return found
 
 
+def iterators_beside(network: Network, position: int) -> int:
+    """Iterators that run an operator at a time today: the workers of the parallel interleaves around it."""
+    found = 1
+    for j in network.enclosing[position]:
+        choice, cycle = network.current.choices[j], network.operators[j].cycle_length
+        if choice.parallel:
+            found *= min(choice.parallelism, cycle or choice.parallelism)
+    return found
+
+
 class _Loads:
     """Times that threads carry per unit of the root's rate, with who carries how much."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tensorboard_plugin_plumber.model import words
-from tensorboard_plugin_plumber.model.bounds import Bound, Kind, predicted_rate
+from tensorboard_plugin_plumber.model.bounds import Bound, Kind, iterators_beside, predicted_rate
 from tensorboard_plugin_plumber.model.estimate import CACHE_TYPES, Estimate, label_of
 from tensorboard_plugin_plumber.model.network import Settings
 from tensorboard_plugin_plumber.model.plan import reached_rate
@@ -93,7 +93,11 @@ def sequential_map(case: Case) -> Iterator[a.Finding]:
         used = _cores_used(case)
         if operator.cpu_s >= operator.wait_s and network.limits.cores - used < 0.25:
             continue
-        evidence = f"{operator.label} runs one call at a time, {words.duration(operator.service_s)} each"
+        beside = iterators_beside(network, i)
+        where = f" in each of {beside} iterators" if beside > 1 else ""
+        evidence = (
+            f"{operator.label} runs one call at a time{where}, {words.duration(operator.service_s)} each"
+        )
         if operator.wait_s <= operator.cpu_s:
             idle = words.cores(max(network.limits.cores - used, 0))
             evidence += f" ({words.duration(operator.cpu_s)} on a core), while {idle} of {network.limits.cores:g} idle"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tensorboard_plugin_plumber.model import words
-from tensorboard_plugin_plumber.model.bounds import Bound, Kind
+from tensorboard_plugin_plumber.model.bounds import Bound, Kind, iterators_beside
 from tensorboard_plugin_plumber.model.estimate import Estimate
 from tensorboard_plugin_plumber.model.plan import constraint_of
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
@@ -97,6 +97,7 @@ def _bottleneck_sentence(estimate: Estimate, binding: Bound) -> str:
         return f"{_resource(estimate, binding)} cap the rate at {words.rate(binding.rate)}."
     first = binding.operators[0]
     operator, choice = network.operators[first], network.current.choices[first]
+    iterators = iterators_beside(network, first)
     if binding.kind is Kind.OPERATOR:
         if binding.stragglers and binding.calls_of == first:
             how = f"keeps its order, so that fast calls wait for slow ones at {choice.parallelism} parallel calls,"
@@ -104,13 +105,16 @@ def _bottleneck_sentence(estimate: Estimate, binding: Bound) -> str:
             how = f"runs {choice.parallelism} calls at a time, {words.duration(operator.service_s)} each,"
         else:
             each = "element that it lets through" if estimate.written[first].type == "Filter" else "element"
-            how = f"takes {words.duration(operator.service_s)} per {each}, one at a time,"
-        turn = " in turn with the consumer" if binding.takes_turns and network.consumer.turn_s else ""
+            where = f" in each of {iterators} iterators" if iterators > 1 else ""
+            how = f"takes {words.duration(operator.service_s)} per {each}, one at a time{where},"
+        turns = binding.takes_turns and network.consumer.turn_s and not estimate.consumer.absent
+        turn = " in turn with the consumer" if turns else ""
         return f"{operator.label} {how} and caps the rate at {words.rate(binding.rate)}{turn}."
     if binding.kind is Kind.THREAD:
         others = [network.operators[i].label for i in binding.operators[1:3]]
         beside = f", with {' and '.join(others)}" if others else ""
-        return f"{operator.label}{beside} on one thread caps the rate at {words.rate(binding.rate)}."
+        where = f"in each of {iterators} threads" if iterators > 1 else "on one thread"
+        return f"{operator.label}{beside} {where} caps the rate at {words.rate(binding.rate)}."
     resource, rate = _resource(estimate, binding), words.rate(binding.rate)
     return f"{resource} cap the rate at {rate}; {operator.label} takes the largest share."
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tensorboard_plugin_plumber.model.bounds import Kind, bounds, data_rate, predicted_rate
+from tensorboard_plugin_plumber.model.bounds import Kind, bounds, data_rate, iterators_beside, predicted_rate
 from tensorboard_plugin_plumber.model.network import (
     CACHE_READ_S,
     Choice,
@@ -139,6 +139,13 @@ def test_the_workers_of_a_parallel_interleave_are_at_most_its_cycle():
             (Operator("interleave", None, visits=10, interleave=True, cycle_length=4), choice), body
         )
         assert smallest(found).rate == pytest.approx(rate)
+
+
+def test_the_workers_of_an_interleave_run_a_body_side_by_side():
+    body = (Operator("map", 0, in_body=True, visits=10, wait_s=10e-3, pooled=True), Choice())
+    interleave = Operator("interleave", None, visits=10, interleave=True, cycle_length=4)
+    for choice, beside in ((Choice(parallel=True, parallelism=8), 4), (PARALLEL_2, 2), (Choice(), 1)):
+        assert iterators_beside(network((interleave, choice), body), 1) == beside
 
 
 def test_what_a_cache_serves_costs_nothing_but_the_read():
