@@ -116,7 +116,11 @@ class PlumberCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
                 consumer=m.CONSUMER_ASYNCHRONOUS if asynchronous else m.CONSUMER_SYNCHRONOUS,
                 consumer_rate=self._consumer_rate,
             )
-            session.start()
+            try:
+                session.start()
+            except Exception:
+                session.stop(final=False)
+                raise
             self._synchronise = device.synchronise() if asynchronous else None
             self._until_synchronised = _STEPS_PER_SYNCHRONISED
             self._session, self._owner = session, owner

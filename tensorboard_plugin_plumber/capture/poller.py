@@ -100,12 +100,21 @@ class Poller:
         """Has the next look taken at once; callable from anywhere but the garbage collector."""
         self._wake.set()
 
-    def stop(self) -> None:
-        """Ends the thread and waits for it; harmless in the thread itself and before `start`."""
+    def stop(self, patience_s: float) -> bool:
+        """Ends the thread and waits for it; harmless in the thread itself and before `start`.
+
+        Args:
+          patience_s: how long to wait for a look that is being taken.
+
+        Returns:
+          Whether no look is being taken any more.
+        """
         self._stopping = True
         self._wake.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._thread.join(patience_s)
+            return not self._thread.is_alive()
+        return True
 
     def _run(self) -> None:
         try:

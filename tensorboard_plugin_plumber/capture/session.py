@@ -37,6 +37,8 @@ _FIRST_INTERVAL_S = 1.0
 _SAMPLES_PER_INTERVAL = 1000
 # A program that builds new pipelines again and again would grow the graph without end.
 _MAX_PIPELINES = 32
+# A log directory that hangs must not keep training from ending.
+_PATIENCE_S = 10.0
 
 
 class Sink(Protocol):
@@ -116,6 +118,7 @@ class CaptureSession:
         self._followed: list[FollowedIterator] = []
         self._pipelines: list[FollowedPipeline] = []
         self._phase: Phase | None = None
+        self._outgoing: collections.deque[m.GraphRecord | m.SampleRecord] = collections.deque()
         self._graph_changed = False
         self._graph_sequence = 0
         self._sample_sequence = 0
@@ -178,12 +181,17 @@ class CaptureSession:
         self._stop_observing()
         if self._is_other_process():
             return
-        self._poller.stop()
-        with guard.protect("finish recording"), self._lock:
-            if not self._quiet:
-                self._mark_phase_end()
-                self._look()
-                self._write(final=final)
+        if not self._poller.stop(_PATIENCE_S):
+            guard.warn("finish recording", TimeoutError("the log directory does not answer"))
+            self._let_go()
+            return
+        with guard.protect("finish recording"):
+            with self._lock:
+                if not self._quiet:
+                    self._mark_phase_end()
+                    self._look()
+                    self._write(final=final)
+            self._send()
         self._close()
 
     def begin_phase(self, role: str, *, requests_per_step: int = 1) -> None:
@@ -295,6 +303,7 @@ class CaptureSession:
                 self._write(final=False)
             elif self._sample_sequence == 0 and self._pipelines:
                 self._write(final=False)  # the first window begins behind the very first elements
+        self._send()
         if sample_due:
             self._calibrate()
         return self._pace.period_s(now_s)
@@ -429,7 +438,7 @@ class CaptureSession:
             self._graph_changed = True
 
     def _write(self, *, final: bool) -> None:
-        """Writes a sample, after the graph if that has changed."""
+        """Makes a sample ready to be sent, after the graph if that has changed."""
         if not self._pipelines:
             return
         for pipeline in self._pipelines:
@@ -437,7 +446,7 @@ class CaptureSession:
             pipeline.pool.update()
         now_s = time.perf_counter()
         if self._graph_changed:
-            self._sink.write_graph(
+            self._outgoing.append(
                 m.GraphRecord(
                     format_version=FORMAT_VERSION,
                     session=self._session,
@@ -467,7 +476,16 @@ class CaptureSession:
         sample.session_id = self._session.id
         sample.sequence = self._sample_sequence
         self._sample_sequence += 1
-        self._sink.write_sample(sample)
+        self._outgoing.append(sample)
+
+    def _send(self) -> None:
+        """Hands to the sink what is ready; without the lock, for disks and networks may take long."""
+        while self._outgoing:
+            record = self._outgoing.popleft()
+            if isinstance(record, m.GraphRecord):
+                self._sink.write_graph(record)
+            else:
+                self._sink.write_sample(record)
 
     def _role(self) -> str:
         """Role of what is iterated now."""
@@ -485,13 +503,16 @@ class CaptureSession:
             self._uninstall_boundary()
 
     def _close(self) -> None:
+        self._let_go()
+        with guard.protect("close the event file"):
+            self._sink.close()
+
+    def _let_go(self) -> None:
         for iterator in [*self._followed, *self._made]:
             if iterator.handle is not None:
                 iterator.handle.detach()
             if iterator.requests is not None:
                 iterator.requests.detach()
-        with guard.protect("close the event file"):
-            self._sink.close()
 
     def _is_idle(self) -> bool:
         return self._quiet or self._stopped or self._is_other_process()

@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from pathlib import Path
@@ -17,9 +18,10 @@ import pytest
 import tensorflow as tf
 
 import tensorboard_plugin_plumber as plumber
-from tensorboard_plugin_plumber.capture import boundary, guard
-from tensorboard_plugin_plumber.capture.session import CaptureSession
+from tensorboard_plugin_plumber.capture import boundary, guard, session
+from tensorboard_plugin_plumber.capture.session import CaptureSession, MemorySink
 from tensorboard_plugin_plumber.events.writer import EventWriter
+from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 ROOT = Path(__file__).parents[2]
 
@@ -243,3 +245,29 @@ def test_datasets_die_with_their_last_reference(tmp_path: Path) -> None:
         del dataset
         gc.collect()
         assert dead() is None
+
+
+def test_a_log_directory_that_hangs_holds_up_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging, answered = threading.Event(), threading.Event()
+
+    class Hanging(MemorySink):
+        def write_sample(self, record: Any) -> None:
+            hanging.set()
+            answered.wait(60)
+
+    monkeypatch.setattr(session, "_PATIENCE_S", 0.2)
+    recording = CaptureSession(kind="fit", sink=Hanging(), consumer=m.CONSUMER_SYNCHRONOUS)
+    recording.start()
+    recording.begin_phase("train")
+    for _ in small_dataset(200):
+        recording.clock.begin()
+        hanging.wait(0.1)
+    assert hanging.is_set()
+    began_s = time.monotonic()
+    recording.end_phase()
+    recording.stop()
+
+    assert time.monotonic() - began_s < 30
+    answered.set()
