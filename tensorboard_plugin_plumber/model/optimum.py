@@ -197,7 +197,7 @@ def _sizes(old: Choice, new: Choice, freedom: Freedom, pool: int) -> tuple[int, 
     if new.autotuned:
         return freedom.lowest, min(freedom.highest, pool) if freedom.follows_pool else freedom.free
     if parallelism_changes(old, new):
-        return (freedom.free + 1 if old.parallel else 1), freedom.highest
+        return (freedom.free + 1 if old.parallel else 2), freedom.highest
     return new.parallelism, new.parallelism
 
 

@@ -105,6 +105,7 @@ class Program:
             self._parallel[i] = a = self._change()
             self._lines.price("threads", {a: 1.0})
             self._lines.row({k: 1.0, a: -float(freedom.highest - 1)}, 1.0)
+            self._lines.row({a: 1.0, k: -1.0}, -1.0)  # one parallel call is a prefetch that reads oddly
         elif freedom.highest > freedom.free:
             row = {k: 1.0}
             if operator.may_parallel:

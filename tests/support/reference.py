@@ -220,7 +220,7 @@ def _options(network: Network, i: int, k_max: int) -> Iterator[Choice]:
     elif now.parallel and op.may_parallel and not cached:
         calls += [replace(now, parallelism=k) for k in range(now.parallelism + 1, cap + 1)]
     elif op.may_parallel and not cached and cap > 1:
-        calls += [replace(now, parallel=True, parallelism=k) for k in range(1, cap + 1)]
+        calls += [replace(now, parallel=True, parallelism=k) for k in range(2, cap + 1)]
     for choice in calls:
         for prefetched in {now.prefetch, (op.may_prefetch and not idle) or now.prefetch}:
             for served in {
