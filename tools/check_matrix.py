@@ -4,7 +4,7 @@
     python tools/check_matrix.py 2.17:3.10 2.21:3.13    # some
 
 Each pair of TensorFlow and Python gets a virtual environment of its own, made without
-setuptools (TensorBoard before 2.20 needs one, and the package must bring it), into which pip installs
+setuptools (TensorBoard up to 2.20 needs one, and the package must bring it), into which pip installs
 this source tree. Then: `pip check`; the import; `plumber --help`; the tab served by that
 TensorBoard; a short `fit` with the callback, and the report of what it recorded. The results are
 printed and written to docs/compatibility.md. An environment takes 2 GB and is removed after use.
