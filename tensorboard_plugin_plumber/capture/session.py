@@ -37,6 +37,10 @@ _FIRST_INTERVAL_S = 1.0
 _SAMPLES_PER_INTERVAL = 1000
 # A program that builds new pipelines again and again would grow the graph without end.
 _MAX_PIPELINES = 32
+# CPU that describing new datasets may take: so much at once, and then this share of the time. A loop that makes
+# a new dataset for every step gets only some of them described.
+_DESCRIBING_S = 1.0
+_DESCRIBING_SHARE = 0.01
 # A log directory that hangs must not keep training from ending.
 _PATIENCE_S = 10.0
 
@@ -378,6 +382,13 @@ class CaptureSession:
             if pipeline.dataset() is dataset and pipeline.message.role == iterator.role:
                 iterator.attach(pipeline)
                 return
+        elapsed_s = time.perf_counter() - self._started_s
+        if self._describing_cpu_s > _DESCRIBING_S + _DESCRIBING_SHARE * elapsed_s:
+            guard.warn(
+                "follow every dataset", RuntimeError("new ones come faster than they can be described")
+            )
+            iterator.ignored = True
+            return
         began_cpu_s = time.thread_time()
         try:
             found = self._describe(dataset, iterator)
