@@ -28,7 +28,9 @@ MIN_SAMPLES = 2
 # Of one tag, at one reading through the data provider. More than a month of records.
 MAX_SAMPLES = 100_000
 
-HOW_TO_RECORD = "to record a pipeline, train with PlumberCallback(log_dir), or wrap the loop in plumber.trace(log_dir)."
+HOW_TO_RECORD = (
+    "to record a pipeline, train with PlumberCallback(log_dir), or wrap the loop in plumber.trace(log_dir)."
+)
 
 Problem: TypeAlias = Literal["not-found", "empty", "damaged"]
 
