@@ -32,6 +32,9 @@ HOW_TO_RECORD = (
     "to record a pipeline, train with PlumberCallback(log_dir), or wrap the loop in plumber.trace(log_dir)."
 )
 
+# Roles of pipelines that a session has without training.
+_AFTER_TRAINING = frozenset({"validation", "predict"})
+
 Problem: TypeAlias = Literal["not-found", "empty", "damaged"]
 
 
@@ -73,7 +76,8 @@ def read(logdir: str | os.PathLike[str], *, every_session: bool = False) -> list
 
     Returns:
       By run and host, and from the oldest session to the newest within these. Each holds a whole
-      graph and at least two samples; a session with less gives way to the one before it.
+      graph and at least two samples; a session with less gives way to the one before it, and one
+      that only evaluated or predicted to the last that trained.
 
     Raises:
       NothingRecorded: there is no such recording.
@@ -268,6 +272,10 @@ class _Session:
     def is_whole(self) -> bool:
         return self.graph is not None and len(self.graph.pipelines) > 0 and len(self.samples) >= MIN_SAMPLES
 
+    @property
+    def roles(self) -> frozenset[str]:
+        return frozenset(p.role for p in self.graph.pipelines) if self.graph is not None else frozenset()
+
 
 class _Journal:
     """Everything that was recorded of one run on one host, in whatever order it was read."""
@@ -301,6 +309,14 @@ class _Journal:
         if whole and whole[-1] is not sessions[-1]:
             notes.append("The newest session has too few records yet: this is the one before it.")
         chosen = whole if every_session else whole[-1:]
+        if not every_session and chosen and chosen[0].roles <= _AFTER_TRAINING:
+            # `evaluate` and `predict` after `fit`, with the callback of `fit`: it is the training that matters.
+            trained = [session for session in whole if "train" in session.roles]
+            if trained:
+                chosen = trained[-1:]
+                notes.append(
+                    "The newest session only evaluated or predicted: this is the last one that trained."
+                )
         return [self._recording(session, notes) for session in chosen]
 
     def _in_order(self) -> list[_Session]:

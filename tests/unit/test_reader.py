@@ -82,6 +82,28 @@ def test_a_session_that_has_just_begun_gives_way_to_the_one_before(tmp_path: Pat
     assert recording.notes == ("The newest session has too few records yet: this is the one before it.",)
 
 
+def test_an_evaluation_after_training_gives_way_to_the_training(tmp_path: Path) -> None:
+    # GIVEN a fit, and an evaluation with the same callback
+    Training(session="fit").write(tmp_path)
+    evaluation = Training(session="evaluate", start_s=START_S + 100)
+    graph = evaluation.graph()
+    graph.pipelines[0].role = graph.pipelines[0].label = "validation"
+    writer = EventWriter(tmp_path)
+    writer.write_graph(graph)
+    for sequence in range(4):
+        writer.write_sample(evaluation.sample(sequence))
+    writer.close()
+    # WHEN it is read
+    (recording,) = reader.read(tmp_path)
+    every = reader.read(tmp_path, every_session=True)
+    # THEN the training is given, and says so; both are to be had
+    assert recording.graph.session.id == "fit"
+    assert recording.notes == (
+        "The newest session only evaluated or predicted: this is the last one that trained.",
+    )
+    assert [recording.graph.session.id for recording in every] == ["fit", "evaluate"]
+
+
 def test_the_last_graph_counts_and_samples_are_sorted(tmp_path: Path) -> None:
     # GIVEN records that were written out of order
     training = Training(labels=("train", "validation"))
