@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator
 from numbers import Real
@@ -11,6 +12,8 @@ from tensorboard_plugin_plumber.capture import guard
 from tensorboard_plugin_plumber.capture.files import open_writer
 from tensorboard_plugin_plumber.capture.session import CaptureSession
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
+
+_logger = logging.getLogger("tensorboard_plugin_plumber")
 
 SYNCHRONOUS = "synchronous"
 
@@ -42,6 +45,11 @@ def trace(log_dir: str | os.PathLike[str], *, consumer: str | float | None = Non
     finally:
         if session is not None:
             session.stop()
+    if session is not None and session.saw_nothing:
+        _logger.warning(
+            "Plumber saw no dataset iterated in this block, and recorded none. Iterate in Python: "
+            "`for x in dataset` inside a tf.function and dataset.reduce cannot be seen."
+        )
 
 
 def _parse_consumer(consumer: str | float | None) -> tuple[m.Consumer.ValueType, float | None]:

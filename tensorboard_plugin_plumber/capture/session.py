@@ -198,6 +198,11 @@ class CaptureSession:
             self._send()
         self._close()
 
+    @property
+    def saw_nothing(self) -> bool:
+        """After `stop`: it followed no pipeline, and nothing went wrong."""
+        return not self._quiet and not self._pipelines
+
     def begin_phase(self, role: str, *, requests_per_step: int = 1) -> None:
         """Steps of one role follow: those of an epoch, or of an evaluation.
 

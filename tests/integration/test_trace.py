@@ -11,6 +11,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -48,6 +49,20 @@ def test_several_pipelines_at_once_and_in_threads(tmp_path: Path) -> None:
             thread.join()
 
     assert steps(tmp_path) == [100, 150, 200]
+
+
+def test_a_block_in_which_nothing_can_be_seen_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    total = tf.function(lambda dataset: dataset.reduce(np.int64(0), lambda state, x: state + x))
+    with plumber.trace(tmp_path / "hidden"):
+        total(numbers(100))
+    with plumber.trace(tmp_path / "seen"):
+        for _ in numbers(100):
+            pass
+
+    (said,) = [record.getMessage() for record in caplog.records if "saw no dataset" in record.getMessage()]
+    assert "inside a tf.function" in said
 
 
 def test_an_iterator_made_before_the_block_is_counted_from_its_beginning(tmp_path: Path) -> None:
