@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tensorboard_plugin_plumber.model.analyse import WhatIf
     from tensorboard_plugin_plumber.report import FleetEntry, Report
+    from tensorboard_plugin_plumber.schema import measurement_pb2 as m
     from tensorboard_plugin_plumber.schema.recording import Recording
     from tensorboard_plugin_plumber.target import Target
 
@@ -227,6 +228,8 @@ def report(
     chosen = catalog.choose_pipeline(recording, pipeline)
     if recording.notes:
         click.echo(f"plumber: {' '.join(recording.notes)}", err=True)
+    if not as_json and (others := _others(recordings, recording, chosen, run, pipeline)):
+        click.echo(f"plumber: {others}", err=True)
     with _progress("Analysing …"):
         found = _analyse(recording, chosen.id, what_if)
     _print_report(found, as_json, answer)
@@ -377,6 +380,25 @@ def _analyse(recording: Recording, pipeline: str, what_if: WhatIf) -> Report:
     analysis = analyse(recording, pipeline=pipeline, what_if=what_if)
     analysis.live = catalog.is_live(recording, now_s=time.time())
     return Report(analysis)
+
+
+def _others(
+    recordings: Sequence[Recording],
+    recording: Recording,
+    chosen: m.Pipeline,
+    run: str | None,
+    pipeline: str | None,
+) -> str:
+    """What was recorded beside the one shown, where nobody said which to show; "" if nothing was."""
+    runs = len({other.run for other in recordings})
+    pipelines = [other.label for other in recording.graph.pipelines if other.id != chosen.id]
+    sentences = []
+    if run is None and runs > 1:
+        sentences.append(f"This is the newest of {runs} runs; --all lists them, --run shows one.")
+    if pipeline is None and pipelines:
+        known = ", ".join(f"'{label}'" for label in dict.fromkeys(pipelines))
+        sentences.append(f"--pipeline shows another one of this run: {known}.")
+    return " ".join(sentences)
 
 
 def _by_run(recordings: Sequence[Recording]) -> list[list[Recording]]:

@@ -141,7 +141,8 @@ def _print_report(console: Console, analysis: a.Analysis) -> None:
 
 def _facts(analysis: a.Analysis) -> Iterator[str]:
     verdict = analysis.verdict
-    yield f"run {analysis.run}, host {analysis.host}, pipeline {analysis.pipeline_label or analysis.pipeline}"
+    run = f"run {analysis.run}, " if analysis.run not in ("", ".") else ""
+    yield f"{run}host {analysis.host}, pipeline {analysis.pipeline_label or analysis.pipeline}"
     if analysis.steps:
         yield f"{_number(analysis.steps)} steps in {_duration(analysis.seconds)}"
     if verdict.HasField("observed_rate"):
@@ -359,11 +360,11 @@ def _print_fleet(console: Console, entries: Sequence[FleetEntry]) -> None:
     causes = totals["causes"]
     assert isinstance(causes, dict)
     waited = totals["wait_fraction"]
-    share = f"; together they waited {_percent(waited)} of their time" if isinstance(waited, float) else ""
-    runs = "run" if totals["runs"] == 1 else "runs"
+    runs, owner, time = ("run", "it", "its") if totals["runs"] == 1 else ("runs", "together they", "their")
+    share = f"; {owner} waited {_percent(waited)} of {time} time" if isinstance(waited, float) else ""
     _paragraph(
         console,
-        f"\n{totals['runs']} {runs}, {totals['input_bound']} of them input-bound{share}. Causes: "
+        f"\n{totals['runs']} {runs}, {totals['input_bound']} input-bound{share}. Causes: "
         + ", ".join(f"{cause} {count}" for cause, count in causes.items())
         + ".",
         "bold",

@@ -207,7 +207,6 @@ def test_report_of_the_default_choice(logdir: Path) -> None:
     answer = plumber("report", logdir, "--json").json
     assert (answer["run"], answer["host"], answer["pipeline_label"]) == ("new", "slow-1", "train")
     text = plumber("report", logdir)
-    assert text.err == ""
     assert text.out.startswith(answer["verdict"]["sentence"].split(".")[0][:60])
     assert "Map decode (train.py:57)" in text.out
     assert "\x1b" not in text.out
@@ -245,6 +244,14 @@ def test_a_line_per_run(logdir: Path) -> None:
     assert told["totals"]["runs"] == 2
     text = plumber("report", logdir, "--all").out
     assert "2 runs" in text
+
+
+def test_what_else_was_recorded_is_told_on_stderr(logdir: Path) -> None:
+    (line,) = plumber("report", logdir).err.splitlines()
+    assert "This is the newest of 2 runs; --all lists them, --run shows one." in line
+    assert "--pipeline shows another one of this run: 'validation'." in line
+    assert plumber("report", logdir, "--run", "old").err == ""
+    assert plumber("report", logdir, "--json").err == ""
 
 
 def test_a_file_cut_short_is_used_and_told_on_stderr(tmp_path: Path) -> None:

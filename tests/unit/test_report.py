@@ -168,9 +168,7 @@ def test_a_fleet_has_a_line_per_run_and_totals(analysis: a.Analysis) -> None:
     # THEN
     assert line_with(text, "78 %").split() == ["a", "box-0", "78", "%", "100", "%", "software"]
     assert "Too little." in line_with(text, "c ")
-    assert "3 runs, 1 of them input-bound; together they waited 39 % of their time." in text.replace(
-        "\n", " "
-    )
+    assert "3 runs, 1 input-bound; together they waited 39 % of their time." in text.replace("\n", " ")
     assert told["totals"] == {
         "runs": 3,
         "analysed": 2,
