@@ -30,23 +30,21 @@ export function Empty({ problem }: { problem: ErrorReply | null }): JSX.Element 
           {problem.error}
         </p>
       )}
-      <p>Plumber shows why training waits for its data. Record a training in three steps; this page then fills by itself.</p>
+      <p>Plumber shows why training waits for its data. Record a training in two steps; this page then fills by itself.</p>
       <ol class="how">
         <li>
           <h2>Install it where you train</h2>
           <Code text="pip install tensorboard-plugin-plumber" what="the install command" />
         </li>
         <li>
-          <h2>Give training its callback, with this log directory</h2>
+          <h2>Give training its callback, with a directory under TensorBoard's --logdir</h2>
           <Snippet text={FIT} what="the lines for fit" />
           <p>or, around a loop of your own:</p>
           <Snippet text={LOOP} what="the lines for a loop" />
         </li>
-        <li>
-          <h2>Or look at an example first</h2>
-          <Code text="plumber demo" what="the demo command" />
-        </li>
       </ol>
+      <p>Or look at an example first:</p>
+      <Code text="plumber demo" what="the demo command" />
     </div>
   );
 }
