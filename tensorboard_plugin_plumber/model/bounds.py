@@ -292,7 +292,7 @@ def _pool(network: Network, settings: Settings, loads: _Loads) -> Bound:
     computed = sum(
         load[i] * (1 - network.operators[i].wait_s / network.operators[i].service_s) for i in operators
     )
-    at_cores = settings.threadpool_size <= math.ceil(network.limits.cores)
+    at_cores = settings.threadpool_size >= math.floor(network.limits.cores)
     kind = Kind.CPU if at_cores and total and computed >= CPU_SHARE * total else Kind.THREADPOOL
     return Bound(kind, _rate(settings.threadpool_size, total), operators, shares)
 

@@ -22,6 +22,8 @@ from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 LEAST_GAIN = 0.05
 #: From here on it is a high one.
 HIGH_GAIN = 0.25
+#: Cores that must be free before they are called idle.
+IDLE_CORES = 0.25
 #: Two bounds this close bind together.
 TIE = 0.05
 
@@ -36,6 +38,8 @@ class Case:
     bounds: tuple[Bound, ...]
     #: What binds today.
     binding: Bound
+    #: What the plan sets: a finding's fix names the same numbers.
+    planned: Settings
 
     def gain(self, settings: Settings) -> float:
         """new/old - 1 of the predicted rate, if today's settings became `settings`."""
@@ -90,19 +94,20 @@ def sequential_map(case: Case) -> Iterator[a.Finding]:
         written = case.estimate.written[i]
         if not written.type.endswith("Map") or written.type == "FlatMap":
             continue
-        used = _cores_used(case)
-        if operator.cpu_s >= operator.wait_s and network.limits.cores - used < 0.25:
-            continue
+        free = network.limits.cores - _cores_used(case)
         beside = iterators_beside(network, i)
         where = f" in each of {beside} iterators" if beside > 1 else ""
         evidence = (
             f"{operator.label} runs one call at a time{where}, {words.duration(operator.service_s)} each"
         )
         if operator.wait_s <= operator.cpu_s:
-            idle = words.cores(max(network.limits.cores - used, 0))
-            evidence += f" ({words.duration(operator.cpu_s)} on a core), while {idle} of {network.limits.cores:g} idle"
+            evidence += f" ({words.duration(operator.cpu_s)} on a core)"
+            if free >= IDLE_CORES:
+                evidence += f", while {words.cores(free)} of {network.limits.cores:g} idle"
         elif not case.estimate.service.split_unknown:
             evidence += f", of which it waits {words.duration(operator.wait_s)} off the core"
+        if not operator.may_parallel and operator.wait_s < operator.cpu_s and free < IDLE_CORES:
+            continue
         if not operator.may_parallel:
             yield a.Finding(
                 code="sequential-map",
@@ -112,7 +117,9 @@ def sequential_map(case: Case) -> Iterator[a.Finding]:
                 fix="Take the randomness or state out of the costly part, so that the rest can run in parallel.",
             )
             continue
-        calls = max(math.ceil(network.limits.cores), network.current.threadpool_size)
+        calls = case.planned.choices[i].parallelism
+        if calls < 2:
+            calls = max(math.ceil(network.limits.cores), network.current.threadpool_size)
         gain = case.gain(case.with_choice(i, parallel=True, parallelism=calls))
         if gain >= LEAST_GAIN and operator.lock_unknown:
             yield a.Finding(
@@ -191,7 +198,9 @@ def pool_limited(case: Case) -> Iterator[a.Finding]:
     # What looks like waiting in Python that computes may be waiting for the interpreter's lock.
     if operator.wait_s < 0.2 * operator.service_s or operator.lock_unknown:
         return
-    size = max(16, 4 * network.current.threadpool_size)
+    size = case.planned.threadpool_size
+    if size <= network.current.threadpool_size:
+        size = max(16, 4 * network.current.threadpool_size)
     # AUTOTUNE follows the pool by itself.
     calls = (
         "" if network.current.choices[pool.operators[0]].autotuned else f", with num_parallel_calls={size}"

@@ -320,13 +320,25 @@ def _sentence(now: Estimate, plan: a.Plan, binding: Bound, rate_now: float, rate
     limit = _limit_in_words(now, binding)
     observed = now.today_rate or rate_now
     if not plan.changes:
-        return f"No change that Plumber knows makes it faster; the limit is {limit}."
+        return f"No change that Plumber knows makes it faster; the limit is {limit}.{_refusal(now, binding)}"
     count = len(plan.changes)
     return (
         f"{'One change is' if count == 1 else f'{count} changes are'} predicted to reach {words.rate(rate)} "
         f"({words.factor(rate / observed)} today's; 90 % interval {words.digits(plan.low)}–{words.digits(plan.high)}); "
         f"then the limit is {limit}."
     )
+
+
+def _refusal(now: Estimate, binding: Bound) -> str:
+    """Why what binds may not become parallel, as a sentence; empty if that is not the question."""
+    if binding.kind not in (Kind.OPERATOR, Kind.THREAD) or not binding.operators:
+        return ""
+    first = binding.operators[0]
+    choice, written = now.network.current.choices[first], now.written[first]
+    refused = written.HasField("parallel") and not written.parallel.allowed and written.parallel.reason
+    if not refused or (choice.parallel and choice.parallelism > 1):
+        return ""
+    return f" It stays sequential: {written.parallel.reason.rstrip('.')}."
 
 
 def _limit_in_words(now: Estimate, binding: Bound) -> str:

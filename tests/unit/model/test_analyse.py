@@ -397,3 +397,32 @@ def test_a_lambda_has_no_name_in_code():
     found = analyse(recording)
     assert found.plan.changes[0].code.startswith(".map(…, ")
     assert codes(found)["sequential-map"].fix.startswith(".map(…, ")
+
+
+def test_a_pool_smaller_than_the_cores_is_not_called_the_cores():
+    # GIVEN two calls at a time in a pool of two
+    found = analyse(jpeg_chain(BOUND), what_if=WhatIf(cores=8))
+    labels = {bound.label: bound.constraint for bound in found.bounds}
+    assert labels["thread pool of 2"] == a.CONSTRAINT_THREADPOOL
+    assert labels.get("all 8 cores", a.CONSTRAINT_CPU) == a.CONSTRAINT_CPU
+
+
+def test_a_fix_names_the_numbers_of_the_plan():
+    found = analyse(jpeg_chain(BOUND), what_if=WhatIf(cores=8))
+    (parallel,) = (c for c in found.plan.changes if c.kind == a.CHANGE_KIND_PARALLELISM)
+    assert f"num_parallel_calls={parallel.to.number})" in codes(found)["sequential-map"].fix
+
+
+def test_a_plan_without_changes_says_why_the_binding_map_stays_sequential():
+    refused = m.Legality(allowed=False, reason="its draws are seeded, and the order of calls decides them")
+    plan = analyse(jpeg_chain(BOUND, augment_parallel=refused)).plan
+    assert not plan.changes
+    assert "It stays sequential: its draws are seeded" in plan.sentence
+
+
+def test_a_sequential_map_is_reported_wherever_its_fix_gains():
+    # GIVEN other work in the process that leaves a fifth of a core
+    busy = Run(rate=28, gap_s=4e-3, gap_low_s=4e-3, pool_cores=0.95, process_cores=1.8)
+    found = codes(analyse(jpeg_chain(busy)))["sequential-map"]
+    assert found.gain >= 0.05
+    assert "idle" not in found.message
