@@ -1,4 +1,4 @@
-import { cleanup, fireEvent, render, screen, within } from "@testing-library/preact";
+import { cleanup, fireEvent, render, screen, waitFor, within } from "@testing-library/preact";
 import { afterEach, describe, expect, it } from "vitest";
 import { analysis, row } from "../fixtures/build";
 import { chain, interleave, noCounters, zip } from "../fixtures/analyses";
@@ -111,6 +111,28 @@ describe("a diagnosed pipeline", () => {
     expect(section("waiting")!.textContent).toContain("cannot be seen");
   });
 
+  it("does not let one outlier flatten a chart: it is cut, marked, and its value given", async () => {
+    await tab({ ...chain, history: chain.history.map((point, i) => (i === 0 ? { ...point, wait_s: 0.5 } : point)) });
+    const waiting = section("waiting")!;
+    expect(waiting.querySelector(".tick")!.textContent).toMatch(/^[34]\d\.0 ms · highest 500 ms$/);
+    expect(within(waiting).getByRole("img").getAttribute("aria-label")).toContain("highest 500 ms");
+    expect([...waiting.querySelectorAll(".clipped title")].map(({ textContent }) => textContent)).toEqual([expect.stringMatching(/^500 ms at .*, above the scale$/)]);
+    expect(section("throughput")!.querySelector(".clipped")).toBeNull();
+  });
+
+  it("gives the host's newest numbers while live, and how it was while the pipeline ran afterwards", async () => {
+    const stopped = { rate: null, wait_s: null, process_cores: 0, read_bytes_per_s: 0 };
+    const ended = chain.history.map((point, i) => (i < 50 ? { ...point, rss_bytes: 2 ** 30 } : { ...point, ...stopped }));
+    await tab({ ...chain, live: true, history: ended });
+    for (const part of ["0.00 cores of 16", "now"]) expect(section("host")!.textContent).toContain(part);
+    cleanup();
+    await tab({ ...chain, live: false, history: ended });
+    expect(section("host")!.textContent).toMatch(/medians while the pipeline ran.*1\.3\d cores of 16.*1\.00 GiB.*3\d\.\d MB\/s/);
+    cleanup();
+    await tab({ ...chain, live: false, history: ended.map((point) => ({ ...point, rate: null })) });
+    for (const part of ["0.00 cores of 16", "last sample"]) expect(section("host")!.textContent).toContain(part);
+  });
+
   it("draws a pipeline without counters, every unknown a dash that explains itself", async () => {
     await tab(noCounters);
     expect(card("op1").textContent).toContain("–");
@@ -166,6 +188,30 @@ describe("what if", () => {
     fireEvent.click(await screen.findByRole("button", { name: "As measured" }));
     expect(store.state.whatIf.memoryBytes).toBeNull();
   });
+
+  it.each(["0", "-4"])("says beside the field that %s is no limit, and does not ask", async (typed) => {
+    const store = await tab(chain);
+    const cores = () => screen.getByLabelText<HTMLInputElement>(/Cores/);
+    fireEvent.change(cores(), { target: { value: "8" } });
+    await screen.findByText("shown for these limits");
+    fireEvent.change(cores(), { target: { value: typed } });
+    expect((await within(section("what-if")!).findByRole("alert")).textContent).toContain("number above 0");
+    expect([cores().value, cores().getAttribute("aria-invalid"), store.state.whatIf.cores]).toEqual([typed, "true", 8]);
+    fireEvent.change(cores(), { target: { value: "16" } });
+    await waitFor(() => expect(within(section("what-if")!).queryByRole("alert")).toBeNull());
+    expect(store.state.whatIf.cores).toBe(16);
+  });
+
+  it("forgets what it refused when all is as measured again", async () => {
+    const store = await tab(chain);
+    fireEvent.change(screen.getByLabelText(/Memory limit/), { target: { value: "8" } });
+    fireEvent.change(screen.getByLabelText(/Cores/), { target: { value: "-1" } });
+    await within(section("what-if")!).findByRole("alert");
+    fireEvent.click(screen.getByRole("button", { name: "As measured" }));
+    await waitFor(() => expect(within(section("what-if")!).queryByRole("alert")).toBeNull());
+    expect(screen.getByLabelText<HTMLInputElement>(/Cores/).value).toBe("");
+    expect(store.state.whatIf).toEqual({ cores: null, memoryBytes: null, consumerRate: null });
+  });
 });
 
 describe("without an analysis", () => {
@@ -193,7 +239,8 @@ describe("without an analysis", () => {
   it("waits for a second sample, with the pickers at hand", async () => {
     await tab({ kind: "empty", error: "1 sample so far." });
     expect(state()).toBe("collecting");
-    expect(document.body.textContent).toContain("needs two samples");
+    for (const part of ["needs two samples", "1 sample so far.", "looks again"]) expect(document.body.textContent).toContain(part);
+    expect(screen.queryByRole("alert")).toBeNull();
     expect(screen.getByLabelText("Run")).toBeTruthy();
   });
 

@@ -13,16 +13,19 @@ interface Props {
   readonly height: number;
   /** A level to compare with. */
   readonly reference?: { readonly value: number; readonly label: string } | undefined;
-  /** Without axes: one line of a table. */
+  /** Without axes, the highest value its scale: one line of a table that gives the number. */
   readonly spark?: boolean;
 }
 
-/** A small line chart over time, from zero. Point at it to read values. */
+/** A small line chart over time, from zero. Point at it to read values; outliers are cut at the top and marked. */
 export function Chart({ label, samples, format, tone, height, reference, spark = false }: Props): JSX.Element {
   const box = useRef<HTMLDivElement>(null);
   const width = useSize(box)?.width ?? 300;
   const [pointed, setPointed] = useState<number | null>(null);
-  const drawn = line(samples, width, height, reference?.value ?? 0);
+  const drawn = line(samples, width, height, reference?.value ?? 0, !spark);
+  const clipped = drawn.dots.filter((dot) => dot.clipped);
+  const newest = format(drawn.dots.at(-1)?.sample.value ?? null);
+  const highest = clipped.length === 0 ? "" : `highest ${format(drawn.highest)}`;
   const near =
     pointed === null || drawn.dots.length === 0
       ? null
@@ -36,7 +39,7 @@ export function Chart({ label, samples, format, tone, height, reference, spark =
         width={width}
         height={height}
         role="img"
-        aria-label={`${label}: ${format(drawn.dots.at(-1)?.sample.value ?? null)}`}
+        aria-label={spark ? `${label} over time` : [`${label}: ${newest}`, highest].filter(Boolean).join(", ")}
         onPointerMove={(event) => setPointed(event.offsetX)}
         onPointerLeave={() => setPointed(null)}
       >
@@ -53,10 +56,18 @@ export function Chart({ label, samples, format, tone, height, reference, spark =
           </g>
         )}
         {!spark && (
-          <text class="tick" x="3" y="12">
-            {format(drawn.top)}
+          <text class="tick" x="3" y={clipped.length === 0 ? 12 : 20}>
+            {[format(drawn.top), highest].filter(Boolean).join(" · ")}
           </text>
         )}
+        {clipped.map(({ x, sample }) => {
+          const inside = Math.min(width - 5, Math.max(5, x));
+          return (
+            <path key={sample.time} class="clipped" d={`M${inside},0l5,7h-10Z`}>
+              <title>{`${format(sample.value)} at ${clock(sample.time)}, above the scale`}</title>
+            </path>
+          );
+        })}
         {near !== null && (
           <g class="pointer">
             <path d={`M${near.x},0V${height}`} />

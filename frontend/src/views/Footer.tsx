@@ -2,7 +2,7 @@ import type { JSX } from "preact";
 import { scaleBounds } from "../lib/bounds";
 import { bytes, bytesPerSecond, cores, duration, percent, rate, stepsPerSecond } from "../lib/format";
 import type { Analysis, HistoryPoint } from "../lib/schema";
-import type { Sample } from "../lib/series";
+import { median, type Sample } from "../lib/series";
 import { Section } from "./bits";
 import { Chart } from "./Chart";
 
@@ -38,21 +38,22 @@ export function Footer({ analysis, onInspect }: { analysis: Analysis; onInspect:
       </Section>
       <Section id="host" title={<Title name="Host" value={analysis.host} />}>
         <table class="host">
+          <caption>{hostCaption(analysis)}</caption>
           <tbody>
             <HostRow
               name="CPU"
               tone="good"
               samples={samples((point) => point.process_cores)}
               format={cores}
-              text={`${lastOf(history, (point) => point.process_cores, cores)}${analysis.limits ? ` of ${Math.round(analysis.limits.cores * 10) / 10}` : ""}`}
+              text={`${cores(hostValue(analysis, (point) => point.process_cores))}${analysis.limits ? ` of ${Math.round(analysis.limits.cores * 10) / 10}` : ""}`}
             />
-            <HostRow name="Memory" tone="violet" samples={samples((point) => point.rss_bytes)} format={bytes} text={lastOf(history, (point) => point.rss_bytes, bytes)} />
+            <HostRow name="Memory" tone="violet" samples={samples((point) => point.rss_bytes)} format={bytes} text={bytes(hostValue(analysis, (point) => point.rss_bytes))} />
             <HostRow
               name="Read"
               tone="compute"
               samples={samples((point) => point.read_bytes_per_s)}
               format={bytesPerSecond}
-              text={lastOf(history, (point) => point.read_bytes_per_s, bytesPerSecond)}
+              text={bytesPerSecond(hostValue(analysis, (point) => point.read_bytes_per_s))}
             />
           </tbody>
         </table>
@@ -76,9 +77,21 @@ function waitingNow({ verdict }: Analysis): string {
   return `${duration(verdict.wait_s)}${often}`;
 }
 
-function lastOf(history: readonly HistoryPoint[], pick: (point: HistoryPoint) => number | null, format: (value: number | null) => string): string {
-  const known = history.map(pick).filter((value) => value !== null);
-  return format(known.at(-1) ?? null);
+/** The points of an ended recording in which the pipeline ran; its last ones only show how it stopped. */
+function whileRunning({ live, history }: Analysis): readonly HistoryPoint[] {
+  return live ? [] : history.filter((point) => point.rate !== null);
+}
+
+/** A number of the host: the newest while live, afterwards the median while the pipeline ran. */
+function hostValue(analysis: Analysis, pick: (point: HistoryPoint) => number | null): number | null {
+  const known = (points: readonly HistoryPoint[]) => points.map(pick).filter((value) => value !== null);
+  const running = whileRunning(analysis);
+  return running.length > 0 ? median(known(running)) : (known(analysis.history).at(-1) ?? null);
+}
+
+function hostCaption(analysis: Analysis): string {
+  if (whileRunning(analysis).length > 0) return "medians while the pipeline ran";
+  return analysis.live ? "now" : "last sample";
 }
 
 function HostRow(props: {

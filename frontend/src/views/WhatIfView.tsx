@@ -1,4 +1,5 @@
 import type { JSX } from "preact";
+import { useId, useState } from "preact/hooks";
 import { AS_MEASURED, type WhatIf } from "../lib/api";
 import { exact } from "../lib/format";
 import type { Analysis } from "../lib/schema";
@@ -17,6 +18,8 @@ interface Props {
 export function WhatIfView({ analysis, whatIf, error, onAsk }: Props): JSX.Element {
   const asked = Object.values(whatIf).some((value) => value !== null);
   const { limits, verdict } = analysis;
+  /** Counts returns to what was measured: fields made anew forget what they refused. */
+  const [returns, setReturns] = useState(0);
   return (
     <Section
       id="what-if"
@@ -26,14 +29,21 @@ export function WhatIfView({ analysis, whatIf, error, onAsk }: Props): JSX.Eleme
           {asked && error === null && <Chip tone="violet">shown for these limits</Chip>}
           <span class="grow" />
           {asked && (
-            <button type="button" class="link" onClick={() => onAsk(AS_MEASURED)}>
+            <button
+              type="button"
+              class="link"
+              onClick={() => {
+                setReturns(returns + 1);
+                onAsk(AS_MEASURED);
+              }}
+            >
               As measured
             </button>
           )}
         </>
       }
     >
-      <div class="what-if">
+      <div class="what-if" key={returns}>
         <Limit label="Cores" unit="" value={whatIf.cores} measured={limits?.cores ?? null} onChange={(cores) => onAsk({ ...whatIf, cores })} />
         <Limit
           label="Memory limit"
@@ -60,22 +70,40 @@ export function WhatIfView({ analysis, whatIf, error, onAsk }: Props): JSX.Eleme
 }
 
 function Limit(props: { label: string; unit: string; value: number | null; measured: number | null; onChange: (value: number | null) => void }): JSX.Element {
+  /** What was typed and is no limit; it stays in the field, and is not asked about. */
+  const [refused, setRefused] = useState<string | null>(null);
+  const messageId = useId();
   return (
-    <label>
-      <span>{props.label}</span>
-      <input
-        type="number"
-        min="0"
-        step="any"
-        inputMode="decimal"
-        value={props.value === null ? "" : String(props.value)}
-        placeholder={props.measured === null ? "unknown" : exact(props.measured)}
-        onChange={(event) => {
-          const text = event.currentTarget.value;
-          props.onChange(text !== "" && Number(text) > 0 ? Number(text) : null);
-        }}
-      />
-      <span class="unit">{props.unit}</span>
-    </label>
+    <>
+      <label>
+        <span>{props.label}</span>
+        <input
+          type="number"
+          min="0"
+          step="any"
+          inputMode="decimal"
+          value={refused ?? (props.value === null ? "" : String(props.value))}
+          placeholder={props.measured === null ? "unknown" : exact(props.measured)}
+          aria-invalid={refused !== null}
+          aria-describedby={refused === null ? undefined : messageId}
+          onChange={(event) => {
+            const { value: text, validity } = event.currentTarget;
+            // What is no number at all reads as an empty text.
+            if (validity.badInput || (text !== "" && !(Number(text) > 0))) {
+              setRefused(text);
+              return;
+            }
+            setRefused(null);
+            props.onChange(text === "" ? null : Number(text));
+          }}
+        />
+        <span class="unit">{props.unit}</span>
+      </label>
+      {refused !== null && (
+        <p class="field-error" id={messageId} role="alert">
+          Give a number above 0; the page has not changed.
+        </p>
+      )}
+    </>
   );
 }
