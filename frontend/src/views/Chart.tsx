@@ -56,7 +56,7 @@ export function Chart({ label, samples, format, tone, height, reference, spark =
           </g>
         )}
         {!spark && (
-          <text class="tick" x="3" y={clipped.length === 0 ? 12 : 20}>
+          <text class="tick" x={clipped.length === 0 ? 3 : 14} y="12">
             {[format(drawn.top), highest].filter(Boolean).join(" · ")}
           </text>
         )}
