@@ -195,6 +195,9 @@ def pool_limited(case: Case) -> Iterator[a.Finding]:
     if pool is None or pool.rate > data[0].rate * (1 + TIE):
         return
     operator = network.operators[pool.operators[0]]
+    # While all cores are busy, what looks like waiting is work that kernels hand to TensorFlow's other threads.
+    if network.limits.cores - _cores_used(case) < IDLE_CORES:
+        return
     # What looks like waiting in Python that computes may be waiting for the interpreter's lock.
     if operator.wait_s < 0.2 * operator.service_s or operator.lock_unknown:
         return

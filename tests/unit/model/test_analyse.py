@@ -426,3 +426,18 @@ def test_a_sequential_map_is_reported_wherever_its_fix_gains():
     found = codes(analyse(jpeg_chain(busy)))["sequential-map"]
     assert found.gain >= 0.05
     assert "idle" not in found.message
+
+
+def test_the_pool_is_not_blamed_while_all_cores_are_busy():
+    # GIVEN functions that seem to wait, while kernels work for them on TensorFlow's other threads
+    fetch = m.UserFunction(name="resize", may_wait=True)
+    written = [
+        m.Operator(type="ParallelMap", label="resize", source=at(12), parallel=ALLOWED, cardinality=-1)
+    ]
+    costs = [Cost("ParallelMapV2", 1, 20e-3, parallelism=2, tunable=True, function=fetch, written=written)]
+    quiet, busy = (
+        codes(analyse(chain(costs, Run(rate=99, gap_s=1e-3, pool_cores=1.2, process_cores=cores))))
+        for cores in (1.3, 1.9)
+    )
+    assert "pool-limited" in quiet
+    assert "pool-limited" not in busy
