@@ -128,8 +128,9 @@ class CaptureSession:
         self._sample_sequence = 0
         self._next_sample_s = 0.0
         self._pace = Pace()
-        # Of the present look; happens once per pipeline, and must not slow the pace.
+        # Of the present look, which must not slow the pace, and of all so far.
         self._describing_cpu_s = 0.0
+        self._described_cpu_s = 0.0
         self._poller = Poller(self._tick, self.fail)
         self._sampler = host.HostSampler()
         self._quiet = False
@@ -388,7 +389,7 @@ class CaptureSession:
                 iterator.attach(pipeline)
                 return
         elapsed_s = time.perf_counter() - self._started_s
-        if self._describing_cpu_s > _DESCRIBING_S + _DESCRIBING_SHARE * elapsed_s:
+        if self._described_cpu_s > _DESCRIBING_S + _DESCRIBING_SHARE * elapsed_s:
             guard.warn(
                 "follow every dataset", RuntimeError("new ones come faster than they can be described")
             )
@@ -400,7 +401,9 @@ class CaptureSession:
         except Exception as error:
             guard.warn("describe a pipeline", error)
             found = None
-        self._describing_cpu_s += time.thread_time() - began_cpu_s
+        cost_s = time.thread_time() - began_cpu_s
+        self._describing_cpu_s += cost_s
+        self._described_cpu_s += cost_s
         if found is None:
             iterator.ignored = True
         else:

@@ -271,3 +271,25 @@ def test_a_log_directory_that_hangs_holds_up_no_training(
 
     assert time.monotonic() - began_s < 30
     answered.set()
+
+
+def test_a_loop_that_makes_new_datasets_costs_little_more_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # GIVEN a budget for describing that one dataset uses up
+    monkeypatch.setattr(session, "_DESCRIBING_S", 1e-6)
+    monkeypatch.setattr(guard, "_said", set())
+    monkeypatch.setattr(session, "_DESCRIBING_SHARE", 0.0)
+    described = []
+    describe = session.describe
+    monkeypatch.setattr(
+        session, "describe", lambda *args, **named: described.append(1) or describe(*args, **named)
+    )
+    # WHEN a loop makes a new dataset for every step
+    with plumber.trace(tmp_path):
+        for _ in range(5):
+            assert len(list(tf.data.Dataset.range(50).map(lambda x: x + 1))) == 50
+            time.sleep(0.3)
+    # THEN one is described, and the rest are left alone, which is said once
+    assert len(described) == 1
+    assert sum("follow every dataset" in record.message for record in caplog.records) == 1
