@@ -136,11 +136,6 @@ class IteratorCounters:
         self._base: list[Count] | None = None
         self.root_elements = 0
 
-    @property
-    def node_ids(self) -> frozenset[int]:
-        """Ids of the nodes in the last snapshot."""
-        return frozenset(self._live)
-
     def observe(self, model: Any, mapping: Mapping[int, int]) -> None:
         """Takes one snapshot.
 

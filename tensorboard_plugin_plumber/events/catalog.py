@@ -74,33 +74,24 @@ def choose_pipeline(recording: Recording, pipeline: str | None = None) -> m.Pipe
     """
     if pipeline is None:
         return main_pipeline(recording)
-    pipelines = recording.graph.pipelines
-    matching = [p for p in pipelines if p.id == pipeline] or [p for p in pipelines if p.label == pipeline]
+    pipelines = list(enumerate(recording.graph.pipelines))
+    matching = [i for i, p in pipelines if p.id == pipeline] or [
+        i for i, p in pipelines if p.label == pipeline
+    ]
     if not matching:
-        known = ", ".join(f"'{p.label}' (id '{p.id}')" for p in pipelines)
+        known = ", ".join(f"'{p.label}' (id '{p.id}')" for _, p in pipelines)
         raise NotFound(f"There is no pipeline '{pipeline}' in run '{recording.run}': there are {known}.")
-    return max(matching, key=lambda p: steps_of(recording, p))
+    return recording.graph.pipelines[max(matching, key=recording.steps)]
 
 
 def main_pipeline(recording: Recording) -> m.Pipeline:
     """The training pipeline with most steps; where nothing has trained yet, the one with most steps."""
-
-    def order(pipeline: m.Pipeline) -> tuple[bool, float]:
-        steps = steps_of(recording, pipeline)
-        return pipeline.role == "train" and steps > 0, steps
-
-    return max(recording.graph.pipelines, key=order)
-
-
-def steps_of(recording: Recording, pipeline: m.Pipeline) -> float:
-    """Root elements that the pipeline has delivered in this session."""
-    sample = _last_sample(recording, pipeline)
-    return sample.steps if sample is not None else 0.0
+    return recording.graph.pipelines[recording.main_pipeline()]
 
 
 def rate_of(recording: Recording) -> float | None:
     """Steps/s of the main pipeline over the whole session, pauses left out; None if unknown."""
-    sample = _last_sample(recording, main_pipeline(recording))
+    sample = recording.last_sample(recording.main_pipeline())
     if sample is None or sample.active_s <= 0:
         return None
     return sample.steps / sample.active_s
@@ -127,23 +118,13 @@ def _host_entry(recording: Recording, now_s: float) -> a.HostEntry:
     return a.HostEntry(
         host=recording.host,
         pipelines=[
-            a.PipelineEntry(id=p.id, label=p.label, role=p.role, steps=steps_of(recording, p))
-            for p in recording.graph.pipelines
+            a.PipelineEntry(id=p.id, label=p.label, role=p.role, steps=recording.steps(i))
+            for i, p in enumerate(recording.graph.pipelines)
         ],
         live=is_live(recording, now_s=now_s),
         updated_s=updated_s(recording),
         rate=rate_of(recording),
     )
-
-
-def _last_sample(recording: Recording, pipeline: m.Pipeline) -> m.PipelineSample | None:
-    """The newest sample that has the pipeline."""
-    index = next(i for i, p in enumerate(recording.graph.pipelines) if p.id == pipeline.id)
-    for sample in reversed(recording.samples):
-        for of_pipeline in sample.pipelines:
-            if of_pipeline.pipeline == index:
-                return of_pipeline
-    return None
 
 
 def _newest_run_with(recordings: Sequence[Recording], host: str) -> str:

@@ -28,7 +28,7 @@ from tensorboard_plugin_plumber.model.verdict import (
 from tensorboard_plugin_plumber.model.windows import Array, Windows, windows_of
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
-from tensorboard_plugin_plumber.schema.recording import Recording
+from tensorboard_plugin_plumber.schema.recording import Recording, sample_of
 
 #: Version of the analysis: raised when a reader of the JSON would misread it.
 SCHEMA_VERSION = 1
@@ -74,7 +74,7 @@ def analyse(recording: Recording, *, pipeline: str | None = None, what_if: WhatI
         notes=[*recording.notes, *chosen.notes],
         history=_history(recording, index),
     )
-    last = _last_sample(recording, index)
+    last = recording.last_sample(index)
     if recording.samples:
         analysis.updated_s = recording.samples[-1].wall_time_s
         analysis.live = not recording.samples[-1].final
@@ -104,25 +104,13 @@ def choose_pipeline(recording: Recording, wanted: str | None) -> int:
             "no tf.data pipeline was seen: the input of this run is not a tf.data.Dataset, "
             "or nothing was read from it"
         )
-    steps = {
-        i: (sample.steps if (sample := _last_sample(recording, i)) else 0.0) for i in range(len(pipelines))
-    }
     if wanted is None:
-        training = [i for i in steps if pipelines[i].role == "train" and steps[i] > 0]
-        return max(training or list(steps), key=lambda i: steps[i])
-    named = [i for i in steps if wanted in (pipelines[i].id, pipelines[i].label)]
+        return recording.main_pipeline()
+    named = [i for i, pipeline in enumerate(pipelines) if wanted in (pipeline.id, pipeline.label)]
     if not named:
         known = ", ".join(dict.fromkeys(pipeline.label or pipeline.id for pipeline in pipelines))
         raise NotAnswerable(f"there is no pipeline '{wanted}' in this recording: it has {known}")
-    return max(named, key=lambda i: steps[i])
-
-
-def _last_sample(recording: Recording, index: int) -> m.PipelineSample | None:
-    for record in reversed(recording.samples):
-        for part in record.pipelines:
-            if part.pipeline == index:
-                return part
-    return None
+    return max(named, key=recording.steps)
 
 
 def _with_counters(
@@ -288,7 +276,7 @@ def _history(recording: Recording, index: int) -> list[a.HistoryPoint]:
         )
         if after.host.HasField("read_bytes") and before.host.HasField("read_bytes"):
             point.read_bytes_per_s = max(after.host.read_bytes - before.host.read_bytes, 0) / seconds
-        new, old = _part(after, index), _part(before, index)
+        new, old = sample_of(after, index), sample_of(before, index)
         if new is not None:
             steps = new.steps - (old.steps if old else 0.0)
             active = new.active_s - (old.active_s if old else 0.0)
@@ -299,7 +287,3 @@ def _history(recording: Recording, index: int) -> list[a.HistoryPoint]:
                 point.wait_s = max(waited, 0.0) / joined
         points.append(point)
     return points
-
-
-def _part(record: m.SampleRecord, index: int) -> m.PipelineSample | None:
-    return next((part for part in record.pipelines if part.pipeline == index), None)

@@ -58,8 +58,7 @@ class Estimate:
     written: tuple[m.Operator, ...]
     consumer: ConsumerEstimate
     service: Service
-    #: Seconds of the windows that were used, and their steps.
-    active_s: float
+    #: Steps in the windows that were used.
     steps: float
     #: CPU seconds per step of everything in the process.
     process_cpu_s: float
@@ -138,7 +137,6 @@ def estimate(
         builder.written,
         seen,
         service,
-        active,
         steps,
         process,
         _foreign_cores(totals),

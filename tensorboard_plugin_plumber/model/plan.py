@@ -33,12 +33,10 @@ LEAST_GAIN = 0.02
 
 @dataclass(frozen=True)
 class PlanResult:
-    """A plan, the settings behind it and what it would make of today's network."""
+    """A plan, and the settings behind it."""
 
     message: a.Plan
     settings: Settings
-    rate_now: float
-    rate: float
 
 
 def with_unfused_copies(network: Network, settings: Settings) -> Network:
@@ -116,7 +114,7 @@ def make_plan(
     )
     said = _sentence(now, message, binding, rate_now, rate)
     message.sentence = f"Tentative: {said[0].lower()}{said[1:]}" if tentative else said
-    return PlanResult(message, settings, rate_now, rate)
+    return PlanResult(message, settings)
 
 
 def constraint_of(kind: Kind) -> a.Constraint.ValueType:

@@ -75,8 +75,6 @@ class Windows:
     #: In force now, per running operator; NaN where the operator has none.
     parallelism: Array
     last: m.PipelineSample
-    #: Iterators (epochs) before the first window, for sizes.
-    first_iterators: int
 
     def __len__(self) -> int:
         return len(self.scalars)
@@ -140,7 +138,6 @@ def windows_of(pipeline: m.Pipeline, index: int, samples: tuple[m.SampleRecord, 
         scalars=scalars,
         parallelism=parallelism,
         last=seen[-1][1],
-        first_iterators=chosen[0][1].iterators,
     )
 
 

@@ -24,3 +24,31 @@ class Recording:
     graph: m.GraphRecord
     samples: tuple[m.SampleRecord, ...]
     notes: tuple[str, ...] = ()
+
+    def last_sample(self, index: int) -> m.PipelineSample | None:
+        """The newest sample of the pipeline at `index` of the graph record; None if there is none."""
+        found = (sample_of(record, index) for record in reversed(self.samples))
+        return next((sample for sample in found if sample is not None), None)
+
+    def steps(self, index: int) -> float:
+        """Root elements that the pipeline at `index` has delivered in this session."""
+        sample = self.last_sample(index)
+        return sample.steps if sample is not None else 0.0
+
+    def main_pipeline(self) -> int:
+        """Index of the training pipeline with most steps; where nothing has trained yet, of the one with most.
+
+        Raises:
+          ValueError: no pipeline was seen.
+        """
+
+        def order(index: int) -> tuple[bool, float]:
+            steps = self.steps(index)
+            return self.graph.pipelines[index].role == "train" and steps > 0, steps
+
+        return max(range(len(self.graph.pipelines)), key=order)
+
+
+def sample_of(record: m.SampleRecord, index: int) -> m.PipelineSample | None:
+    """What `record` holds of the pipeline at `index` of the graph record."""
+    return next((part for part in record.pipelines if part.pipeline == index), None)
