@@ -29,7 +29,34 @@ _STEADY_RATIO = re.compile(
 _CACHE = re.compile(r"(Memory|File)?Cache")
 
 
-@dataclass
+@dataclass(frozen=True)
+class Spread:
+    """Sums over pairs of looks at one node, between which it finished n elements in p nanoseconds.
+
+    With s = Σp / Σn, (Σp²/n - s Σp) / (looks - 1) is the variance of a single element's time.
+
+    Attributes:
+      looks: number of pairs.
+      elements: Σ n.
+      time_ns: Σ p.
+      squares_ns2: Σ p²/n.
+    """
+
+    looks: int = 0
+    elements: int = 0
+    time_ns: int = 0
+    squares_ns2: float = 0.0
+
+    def __add__(self, other: Spread) -> Spread:
+        return Spread(
+            self.looks + other.looks,
+            self.elements + other.elements,
+            self.time_ns + other.time_ns,
+            self.squares_ns2 + other.squares_ns2,
+        )
+
+
+@dataclass(frozen=True)
 class Count:
     """What one running operator has done: totals over all of its nodes, seen or made up.
 
@@ -38,12 +65,42 @@ class Count:
       seen: those of `elements` that the two below belong to.
       processing_ns: TensorFlow's processing time.
       bytes_produced: allocated bytes of the output.
+      spread: of the processing time of single elements.
     """
 
     elements: float = 0.0
     seen: float = 0.0
     processing_ns: int = 0
     bytes_produced: int = 0
+    spread: Spread = Spread()
+
+    def __add__(self, other: Count) -> Count:
+        return Count(
+            self.elements + other.elements,
+            self.seen + other.seen,
+            self.processing_ns + other.processing_ns,
+            self.bytes_produced + other.bytes_produced,
+            self.spread + other.spread,
+        )
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One of AUTOTUNE's parameters.
+
+    Attributes:
+      name: "parallelism", "buffer_size", "cycle_length" ….
+      value: in force.
+      lowest: that it may become.
+      highest: that it may become.
+      tunable: AUTOTUNE rules it.
+    """
+
+    name: str
+    value: float
+    lowest: float
+    highest: float
+    tunable: bool
 
 
 @dataclass
@@ -52,10 +109,63 @@ class Now:
 
     buffered_bytes: int = 0
     buffered_elements: int = 0
-    parallelism: float | None = None
-    parallelism_tunable: bool = False
-    buffer_size: float | None = None
-    buffer_size_tunable: bool = False
+    parameters: tuple[Parameter, ...] = ()
+
+    def parameter(self, name: str) -> Parameter | None:
+        """The parameter of a name; None if the operator has no such parameter."""
+        return next((one for one in self.parameters if one.name == name), None)
+
+    @property
+    def parallelism(self) -> float | None:
+        one = self.parameter("parallelism")
+        return None if one is None else one.value
+
+    @property
+    def parallelism_tunable(self) -> bool:
+        one = self.parameter("parallelism")
+        return one is not None and one.tunable
+
+    @property
+    def buffer_size(self) -> float | None:
+        one = self.parameter("buffer_size")
+        return None if one is None else one.value
+
+    @property
+    def buffer_size_tunable(self) -> bool:
+        one = self.parameter("buffer_size")
+        return one is not None and one.tunable
+
+
+def as_message(count: Count, elements: float, now: Now) -> m.OperatorCounters:
+    """What a sample says of one running operator.
+
+    Args:
+      count: its totals.
+      elements: written instead of `count.elements`.
+      now: what it holds.
+    """
+    message = m.OperatorCounters(
+        elements=elements,
+        elements_seen=count.seen,
+        processing_time_ns=count.processing_ns,
+        bytes_produced=count.bytes_produced,
+        buffered_bytes=now.buffered_bytes,
+        buffered_elements=now.buffered_elements,
+        parameters=[
+            m.Parameter(name=one.name, value=one.value, min=one.lowest, max=one.highest, tunable=one.tunable)
+            for one in now.parameters
+        ],
+        spread_looks=count.spread.looks,
+        spread_elements=count.spread.elements,
+        spread_time_ns=count.spread.time_ns,
+        spread_squares_ns2=count.spread.squares_ns2,
+    )
+    parallelism, buffer_size = now.parameter("parallelism"), now.parameter("buffer_size")
+    if parallelism is not None:
+        message.parallelism, message.parallelism_tunable = parallelism.value, parallelism.tunable
+    if buffer_size is not None:
+        message.buffer_size, message.buffer_size_tunable = buffer_size.value, buffer_size.tunable
+    return message
 
 
 @dataclass
@@ -72,6 +182,9 @@ class _Node:
     bytes_produced: int = 0
     # The consumer's elements in the same snapshot.
     consumer_elements: int = 0
+    # Elements and time at the last look that found it further; (0, 0) before the first element.
+    looked_elements: int = 0
+    looked_ns: int = 0
 
 
 @dataclass
@@ -132,6 +245,7 @@ class IteratorCounters:
         self._caches = {i: CacheWatch() for i, type_ in enumerate(self._types) if _CACHE.match(type_)}
         self._live: dict[int, _Node] = {}
         self._ended = [_Total() for _ in running]
+        self._spread = [Spread() for _ in running]
         self._now = [Now() for _ in running]
         self._base: list[Count] | None = None
         self.root_elements = 0
@@ -146,6 +260,7 @@ class IteratorCounters:
         """
         nodes = model.nodes
         live: dict[int, _Node] = {}
+        latest: dict[int, Any] = {}
         stack = [(model.output, 0)]
         while stack:
             node_id, consumer = stack.pop()
@@ -168,11 +283,14 @@ class IteratorCounters:
                 live[node_id] = node
                 if not node.alias:
                     below = node_id
-                    self._take_now(index, proto)
+                    latest[index] = proto
+                    self._take_spread(node)
             stack.extend((child, below) for child in proto.inputs)
         for node in self._live.values():  # they are gone, and their ids never come back
             self._ended[node.index].add(node)
         self._live = live
+        for index, proto in latest.items():
+            self._take_now(index, proto)
         self.root_elements = max(self.root_elements, nodes[model.output].num_elements)
         if self._caches:
             self._watch_caches()
@@ -203,7 +321,9 @@ class IteratorCounters:
                     elements = max(elements, above.elements * total.seen / total.matched)
                 elif not self._from_cache[i]:
                     elements *= coverage
-            counts.append(Count(elements, total.seen, total.processing_ns, total.bytes_produced))
+            counts.append(
+                Count(elements, total.seen, total.processing_ns, total.bytes_produced, self._spread[i])
+            )
         if self._base is not None:
             counts = [_difference(now, before) for now, before in zip(counts, self._base, strict=True)]
         return counts
@@ -220,13 +340,19 @@ class IteratorCounters:
         now = self._now[index]
         now.buffered_bytes = proto.buffered_bytes
         now.buffered_elements = proto.buffered_elements
-        for parameter in proto.parameters:
-            if parameter.name == "parallelism":
-                now.parallelism = _in_force(parameter)
-                now.parallelism_tunable = parameter.tunable
-            elif parameter.name == "buffer_size":
-                now.buffer_size = _in_force(parameter)
-                now.buffer_size_tunable = parameter.tunable
+        now.parameters = tuple(
+            Parameter(one.name, _in_force(one), one.min, one.max, one.tunable) for one in proto.parameters
+        )
+
+    def _take_spread(self, node: _Node) -> None:
+        """One more pair of looks, if elements were finished since the last one that saw some."""
+        n = node.elements - node.looked_elements
+        if not n:
+            return
+        p = node.processing_ns - node.looked_ns
+        if node.looked_elements:  # what came before the first look holds first calls
+            self._spread[node.index] += Spread(1, n, p, p * p / n)
+        node.looked_elements, node.looked_ns = node.elements, node.processing_ns
 
     def _watch_caches(self) -> None:
         fed = {node.consumer for node in self._live.values() if not node.alias}
@@ -248,6 +374,7 @@ def _difference(now: Count, before: Count) -> Count:
         max(0.0, now.seen - before.seen),
         max(0, now.processing_ns - before.processing_ns),
         max(0, now.bytes_produced - before.bytes_produced),
+        now.spread,  # pairs of looks begin with the first look: nothing of it is from before
     )
 
 
