@@ -8,7 +8,7 @@ from typing import Any
 
 from tensorboard_plugin_plumber.capture.alone import run_alone
 from tensorboard_plugin_plumber.capture.files import open_writer
-from tensorboard_plugin_plumber.capture.session import MemorySink, Sink
+from tensorboard_plugin_plumber.capture.sink import MemorySink, Sink
 from tensorboard_plugin_plumber.model.analyse import analyse
 from tensorboard_plugin_plumber.report import Report
 from tensorboard_plugin_plumber.schema.recording import Recording

@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from tensorboard_plugin_plumber.capture import iterators
-from tensorboard_plugin_plumber.capture.session import CaptureSession, Sink
+from tensorboard_plugin_plumber.capture.session import CaptureSession
+from tensorboard_plugin_plumber.capture.sink import Sink
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 # Slow pipelines get up to twice the time for so many elements.

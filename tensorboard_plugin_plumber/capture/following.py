@@ -1,4 +1,4 @@
-"""What a session adds up: one `FollowedPipeline` per dataset and role, one `FollowedIterator` per iterator."""
+"""One iterator that a session follows: reads its model, and adds what it finds to its pipeline."""
 
 from __future__ import annotations
 
@@ -11,19 +11,13 @@ from typing import Any, Protocol
 
 from tensorboard_plugin_plumber.capture import iterators
 from tensorboard_plugin_plumber.capture.align import align
-from tensorboard_plugin_plumber.capture.consumer import ConsumerMeter, GapReader, Phase, StepJoin, WindowJoin
-from tensorboard_plugin_plumber.capture.counters import Count, IteratorCounters, Now
-from tensorboard_plugin_plumber.capture.describe import Description
-from tensorboard_plugin_plumber.capture.threads import PoolTimes, ThreadTime
-from tensorboard_plugin_plumber.schema import measurement_pb2 as m
+from tensorboard_plugin_plumber.capture.consumer import GapReader, Phase, StepJoin, WindowJoin
+from tensorboard_plugin_plumber.capture.counters import IteratorCounters
+from tensorboard_plugin_plumber.capture.pipeline import FollowedPipeline
+from tensorboard_plugin_plumber.capture.threads import ThreadTime
 
 # A pipeline counts as live for so long after its last element.
 _LIVE_S = 5.0
-# Before so many root elements, first calls are all that was counted.
-_FEW_ELEMENTS = 20
-# An upper guess at the cost of a call, to tell where measuring it is worth while.
-_TYPICAL_CALL_S = 20e-6
-_MATTERS = 0.02
 
 
 class Handle(Protocol):
@@ -31,124 +25,6 @@ class Handle(Protocol):
 
     def read(self) -> bytes | None: ...
     def detach(self) -> None: ...
-
-
-class FollowedPipeline:
-    """One dataset in one role, over all of its iterators.
-
-    Args:
-      index: into `GraphRecord.pipelines`.
-      description: of the dataset; its message goes into the graph record.
-      dataset: weakly, to know it again.
-    """
-
-    def __init__(self, index: int, description: Description, dataset: weakref.ref[Any]) -> None:
-        self.index = index
-        self.description = description
-        self.message = m.Pipeline()
-        self.message.CopyFrom(description.pipeline)
-        self.dataset = dataset
-        self.meter = ConsumerMeter()
-        self.pool = PoolTimes()
-        self.iterators = 0
-        self.live_until_s = 0.0
-        self._followed: list[FollowedIterator] = []
-        self._ended_steps = 0.0
-        self._ended = [Count() for _ in self.message.running]
-        self._now = [Now() for _ in self.message.running]
-        self._cache_states: dict[int, str] = {}
-        self._cache_fills: dict[int, int] = {}
-        self._written = [0.0] * len(self.message.running)
-
-    def join(self, iterator: FollowedIterator) -> None:
-        """An iterator delivered its first element."""
-        self.iterators += 1
-        self._followed.append(iterator)
-        self.pool.add(iterator.thread_ids)
-
-    def leave(self, iterator: FollowedIterator) -> None:
-        """An iterator is gone: its counts stay."""
-        if iterator not in self._followed:
-            return
-        self._take_now(iterator)
-        self._followed.remove(iterator)
-        self.pool.finish(iterator.thread_ids, iterator.last_times)
-        self._ended_steps += iterator.steps
-        if iterator.counters is not None:
-            self._ended = [_sum(a, b) for a, b in zip(self._ended, iterator.counters.counts(), strict=True)]
-
-    def calls_matter(self) -> bool:
-        """Whether what calls cost beside their kernels can be as much as a fiftieth of all work."""
-        counts = self._counts()
-        calls = sum(
-            count.seen * (op.batch_size or 1)
-            for count, op, bodies in zip(counts, self.message.running, self.description.bodies, strict=True)
-            # An interleave calls its function once per input, not per element.
-            if op.calls_function and not bodies
-        )
-        work_s = sum(count.processing_ns for count in counts) * 1e-9
-        return counts[0].seen >= _FEW_ELEMENTS and calls * _TYPICAL_CALL_S > _MATTERS * work_s
-
-    def sample(self, now_s: float) -> m.PipelineSample:
-        """Everything so far.
-
-        Args:
-          now_s: `perf_counter`.
-        """
-        counts = self._counts()
-        for iterator in self._followed:
-            self._take_now(iterator)
-        # What was made up may turn out a little less at a later look: counters never fall.
-        self._written = [max(c.elements, w) for c, w in zip(counts, self._written, strict=True)]
-        meter = self.meter
-        sample = m.PipelineSample(
-            pipeline=self.index,
-            iterators=self.iterators,
-            operators=[
-                _counters(count, elements, now)
-                for count, elements, now in zip(counts, self._written, self._now, strict=True)
-            ],
-            steps=self._ended_steps + sum(iterator.steps for iterator in self._followed),
-            active_s=meter.active_s,
-            joined_steps=meter.joined_steps,
-            gap_s=meter.gap_s,
-            step_s=meter.step_s,
-            waits_over_1ms=meter.waits_over_1ms,
-            waits_seen=meter.waits_seen,
-            synchronised_steps=meter.synchronised_steps,
-            synchronised_s=meter.synchronised_s,
-            cache_states=self._cache_states,
-            live=now_s < self.live_until_s,
-        )
-        low = meter.gap_low_s()
-        if low is not None:
-            sample.gap_low_s = low
-        pool = self.pool.total()
-        if pool is not None:
-            sample.pool_cpu_s = pool.cpu_s
-            sample.pool_run_queue_s = pool.run_queue_s
-        return sample
-
-    def _counts(self) -> list[Count]:
-        counts = self._ended
-        for iterator in self._followed:
-            if iterator.counters is not None:
-                counts = [_sum(a, b) for a, b in zip(counts, iterator.counters.counts(), strict=True)]
-        return counts
-
-    def _take_now(self, iterator: FollowedIterator) -> None:
-        if iterator.counters is None:
-            return
-        self._now = list(iterator.counters.now())
-        for index, watch in iterator.counters.caches().items():
-            state = watch.state
-            if iterator.new_fill(index):
-                self._cache_fills[index] = self._cache_fills.get(index, 0) + 1
-            if state == "filling" and self._cache_fills.get(index, 0) > 1:
-                # An earlier iterator filled it, too, and this one begins again.
-                state = "never completes"
-            if state is not None:
-                self._cache_states[index] = state
 
 
 class Requests:
@@ -335,6 +211,13 @@ class FollowedIterator:
             self._join.take(now_s, gaps, requested)
         self._requested = requested
 
+    def let_go(self) -> None:
+        """Forgets the iterator itself."""
+        if self.handle is not None:
+            self.handle.detach()
+        if self.requests is not None:
+            self.requests.detach()
+
     def _read_alive(self) -> bytes | None:
         assert self.handle is not None
         if self.without_model:
@@ -392,30 +275,3 @@ def _root_elements(model: Any) -> int:
 
 def _works(model: Any) -> bool:
     return any(node.num_elements for node in model.nodes.values())
-
-
-def _sum(a: Count, b: Count) -> Count:
-    return Count(
-        a.elements + b.elements,
-        a.seen + b.seen,
-        a.processing_ns + b.processing_ns,
-        a.bytes_produced + b.bytes_produced,
-    )
-
-
-def _counters(count: Count, elements: float, now: Now) -> m.OperatorCounters:
-    counters = m.OperatorCounters(
-        elements=elements,
-        elements_seen=count.seen,
-        processing_time_ns=count.processing_ns,
-        bytes_produced=count.bytes_produced,
-        buffered_bytes=now.buffered_bytes,
-        buffered_elements=now.buffered_elements,
-        parallelism_tunable=now.parallelism_tunable,
-        buffer_size_tunable=now.buffer_size_tunable,
-    )
-    if now.parallelism is not None:
-        counters.parallelism = now.parallelism
-    if now.buffer_size is not None:
-        counters.buffer_size = now.buffer_size
-    return counters

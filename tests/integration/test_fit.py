@@ -15,8 +15,7 @@ import pytest
 import tensorflow as tf
 
 import tensorboard_plugin_plumber as plumber
-from tensorboard_plugin_plumber.capture import device
-from tensorboard_plugin_plumber.capture.session import CaptureSession
+from tensorboard_plugin_plumber.capture import device, looks
 from tensorboard_plugin_plumber.events import reader
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 from tensorboard_plugin_plumber.schema.recording import Recording
@@ -208,10 +207,10 @@ def test_mirrored_strategy_is_seen_through(tmp_path: Path) -> None:
 def test_a_failing_poller_is_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(self: CaptureSession) -> None:
+    def broken(*args: object) -> None:
         raise RuntimeError("injected")
 
-    monkeypatch.setattr(CaptureSession, "_look", broken)
+    monkeypatch.setattr(looks.Looks, "take", broken)
 
     history = small_model().fit(
         spinning_dataset(300), epochs=2, callbacks=[plumber.PlumberCallback(tmp_path)], verbose=0

@@ -18,8 +18,9 @@ import pytest
 import tensorflow as tf
 
 import tensorboard_plugin_plumber as plumber
-from tensorboard_plugin_plumber.capture import boundary, guard, session
-from tensorboard_plugin_plumber.capture.session import CaptureSession, MemorySink
+from tensorboard_plugin_plumber.capture import boundary, guard, registry, session
+from tensorboard_plugin_plumber.capture.session import CaptureSession
+from tensorboard_plugin_plumber.capture.sink import MemorySink
 from tensorboard_plugin_plumber.events.writer import EventWriter
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
@@ -277,13 +278,13 @@ def test_a_loop_that_makes_new_datasets_costs_little_more_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # GIVEN a budget for describing that one dataset uses up
-    monkeypatch.setattr(session, "_DESCRIBING_S", 1e-6)
+    monkeypatch.setattr(registry, "_DESCRIBING_S", 1e-6)
     monkeypatch.setattr(guard, "_said", set())
-    monkeypatch.setattr(session, "_DESCRIBING_SHARE", 0.0)
-    described = []
-    describe = session.describe
+    monkeypatch.setattr(registry, "_DESCRIBING_SHARE", 0.0)
+    described: list[int] = []
+    describe = registry.describe
     monkeypatch.setattr(
-        session, "describe", lambda *args, **named: described.append(1) or describe(*args, **named)
+        registry, "describe", lambda *args, **named: described.append(1) or describe(*args, **named)
     )
     # WHEN a loop makes a new dataset for every step
     with plumber.trace(tmp_path):

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import tensorboard_plugin_plumber as plumber
 from tensorboard_plugin_plumber.capture.alone import Empty, NoElement, run_alone
-from tensorboard_plugin_plumber.capture.session import MemorySink
+from tensorboard_plugin_plumber.capture.sink import MemorySink
 from tensorboard_plugin_plumber.events import reader
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
@@ -248,7 +248,7 @@ def test_an_element_that_never_comes_holds_nobody() -> None:
     program = """
 import time, tensorflow as tf
 from tensorboard_plugin_plumber.capture.alone import NoElement, run_alone
-from tensorboard_plugin_plumber.capture.session import MemorySink
+from tensorboard_plugin_plumber.capture.sink import MemorySink
 dataset = tf.data.Dataset.range(5).map(lambda x: tf.numpy_function(lambda v: time.sleep(20) or v, [x], tf.int64))
 began = time.monotonic()
 try:

@@ -1,0 +1,146 @@
+"""Makes the records of one session, at growing intervals, and hands them to its sink."""
+
+from __future__ import annotations
+
+import collections
+import os
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tensorboard_plugin_plumber._version import __version__
+from tensorboard_plugin_plumber.capture import guard, host
+from tensorboard_plugin_plumber.capture.pipeline import FollowedPipeline
+from tensorboard_plugin_plumber.capture.sink import Sink
+from tensorboard_plugin_plumber.events.metadata import FORMAT_VERSION
+from tensorboard_plugin_plumber.schema import measurement_pb2 as m
+
+# The interval doubles every so many samples: a week of them stays small.
+_SAMPLES_PER_INTERVAL = 1000
+
+
+class Recorder:
+    """The records of one session.
+
+    All but `send` and `close` are called with the session's lock held; those two never, for disks and
+    networks may take long.
+
+    Args:
+      kind: "fit", "trace" or "diagnose".
+      sink: takes the records.
+      interval_s: time between the first samples, seconds.
+    """
+
+    def __init__(self, kind: str, sink: Sink, interval_s: float) -> None:
+        self._sink = sink
+        self._interval_s = interval_s
+        self._started_s = 0.0
+        self._next_sample_s = 0.0
+        self._session = m.Session(kind=kind)
+        self._host = m.Host()
+        self._sampler = host.HostSampler()
+        self._outgoing: collections.deque[m.GraphRecord | m.SampleRecord] = collections.deque()
+        self._graph_sequence = 0
+        self._sample_sequence = 0
+
+    def begin(self) -> None:
+        """The session begins."""
+        self._started_s = time.perf_counter()
+        self._next_sample_s = self._started_s + self._interval_s
+        self._session.id = uuid.uuid4().hex
+        self._session.start_time_s = time.time()
+        self._session.plumber_version = __version__
+        self._session.tensorflow_version = tf.__version__
+        self._session.program = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else ""
+        self._host = host.describe_host(_accelerators())
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether the first sample was made."""
+        return self._sample_sequence > 0
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether it is time for a sample; where it is, the time of the next one is set.
+
+        Args:
+          now_s: `perf_counter`.
+        """
+        if now_s < self._next_sample_s:
+            return False
+        interval_s = self._interval_s * 2 ** (self._sample_sequence // _SAMPLES_PER_INTERVAL)
+        self._next_sample_s = max(self._next_sample_s + interval_s, now_s + interval_s / 2)
+        return True
+
+    def make_graph(self, pipelines: Sequence[FollowedPipeline]) -> None:
+        """Makes a graph record ready to be sent."""
+        self._outgoing.append(
+            m.GraphRecord(
+                format_version=FORMAT_VERSION,
+                session=self._session,
+                host=self._host,
+                pipelines=[p.message for p in pipelines],
+                sequence=self._graph_sequence,
+            )
+        )
+        self._graph_sequence += 1
+
+    def make_sample(self, pipelines: Sequence[FollowedPipeline], *, poller_cpu_s: float, final: bool) -> None:
+        """Makes a sample ready to be sent.
+
+        Args:
+          pipelines: all that the graph record has.
+          poller_cpu_s: CPU time of Plumber's own thread so far, seconds.
+          final: training ended in order.
+        """
+        for pipeline in pipelines:
+            # With each sample, so that the pool's time and the counters are of the same moment.
+            pipeline.pool.update()
+        now_s = time.perf_counter()
+        if self._sample_sequence == 0 and final:
+            # It was over before the first look: the beginning, at which nothing was counted yet, makes
+            # the second sample that a difference needs.
+            self._append(m.SampleRecord(wall_time_s=self._session.start_time_s))
+        self._append(
+            m.SampleRecord(
+                wall_time_s=time.time(),
+                elapsed_s=now_s - self._started_s,
+                host=self._sampler.sample(poller_cpu_s),
+                pipelines=[p.sample(now_s) for p in pipelines],
+                final=final,
+            )
+        )
+
+    def send(self) -> None:
+        """Hands to the sink what is ready."""
+        while self._outgoing:
+            record = self._outgoing.popleft()
+            if isinstance(record, m.GraphRecord):
+                self._sink.write_graph(record)
+            else:
+                self._sink.write_sample(record)
+
+    def close(self) -> None:
+        """Closes the sink."""
+        with guard.protect("close the event file"):
+            self._sink.close()
+
+    def _append(self, sample: m.SampleRecord) -> None:
+        sample.format_version = FORMAT_VERSION
+        sample.session_id = self._session.id
+        sample.sequence = self._sample_sequence
+        self._sample_sequence += 1
+        self._outgoing.append(sample)
+
+
+def _accelerators() -> list[str]:
+    """Names like "GPU:0". Physical devices: listing logical ones would initialise them."""
+    with guard.protect("list accelerators"):
+        return [
+            device.name.removeprefix("/physical_device:")
+            for device in tf.config.list_physical_devices()
+            if device.device_type != "CPU"
+        ]
+    return []
