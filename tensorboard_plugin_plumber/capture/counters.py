@@ -115,26 +115,6 @@ class Now:
         """The parameter of a name; None if the operator has no such parameter."""
         return next((one for one in self.parameters if one.name == name), None)
 
-    @property
-    def parallelism(self) -> float | None:
-        one = self.parameter("parallelism")
-        return None if one is None else one.value
-
-    @property
-    def parallelism_tunable(self) -> bool:
-        one = self.parameter("parallelism")
-        return one is not None and one.tunable
-
-    @property
-    def buffer_size(self) -> float | None:
-        one = self.parameter("buffer_size")
-        return None if one is None else one.value
-
-    @property
-    def buffer_size_tunable(self) -> bool:
-        one = self.parameter("buffer_size")
-        return one is not None and one.tunable
-
 
 def as_message(count: Count, elements: float, now: Now) -> m.OperatorCounters:
     """What a sample says of one running operator.

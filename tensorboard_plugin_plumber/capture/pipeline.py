@@ -6,8 +6,9 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from tensorboard_plugin_plumber.capture.consumer import ConsumerMeter
-from tensorboard_plugin_plumber.capture.counters import Count, Now
+from tensorboard_plugin_plumber.capture.counters import Count, Now, as_message
 from tensorboard_plugin_plumber.capture.describe import Description
+from tensorboard_plugin_plumber.capture.gil import PoolOnLock
 from tensorboard_plugin_plumber.capture.threads import PoolTimes
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
@@ -38,6 +39,8 @@ class FollowedPipeline:
         self.dataset = dataset
         self.meter = ConsumerMeter()
         self.pool = PoolTimes()
+        self.on_lock = PoolOnLock()
+        self.runs_python = any(operator.function.python for operator in self.message.operators)
         self.iterators = 0
         self.live_until_s = 0.0
         self._followed: list[FollowedIterator] = []
@@ -63,7 +66,7 @@ class FollowedPipeline:
         self.pool.finish(iterator.thread_ids, iterator.last_times)
         self._ended_steps += iterator.steps
         if iterator.counters is not None:
-            self._ended = [_sum(a, b) for a, b in zip(self._ended, iterator.counters.counts(), strict=True)]
+            self._ended = [a + b for a, b in zip(self._ended, iterator.counters.counts(), strict=True)]
 
     def calls_matter(self) -> bool:
         """Whether what calls cost beside their kernels can be as much as a fiftieth of all work."""
@@ -93,7 +96,7 @@ class FollowedPipeline:
             pipeline=self.index,
             iterators=self.iterators,
             operators=[
-                _counters(count, elements, now)
+                as_message(count, elements, now)
                 for count, elements, now in zip(counts, self._written, self._now, strict=True)
             ],
             steps=self._ended_steps + sum(iterator.steps for iterator in self._followed),
@@ -115,13 +118,17 @@ class FollowedPipeline:
         if pool is not None:
             sample.pool_cpu_s = pool.cpu_s
             sample.pool_run_queue_s = pool.run_queue_s
+        if self.on_lock.probes:
+            sample.gil_probes = self.on_lock.probes
+            sample.gil_waiting_threads = self.on_lock.on_lock
+            sample.blocked_threads = self.on_lock.blocked
         return sample
 
     def _counts(self) -> list[Count]:
         counts = self._ended
         for iterator in self._followed:
             if iterator.counters is not None:
-                counts = [_sum(a, b) for a, b in zip(counts, iterator.counters.counts(), strict=True)]
+                counts = [a + b for a, b in zip(counts, iterator.counters.counts(), strict=True)]
         return counts
 
     def _take_now(self, iterator: FollowedIterator) -> None:
@@ -137,30 +144,3 @@ class FollowedPipeline:
                 state = "never completes"
             if state is not None:
                 self._cache_states[index] = state
-
-
-def _sum(a: Count, b: Count) -> Count:
-    return Count(
-        a.elements + b.elements,
-        a.seen + b.seen,
-        a.processing_ns + b.processing_ns,
-        a.bytes_produced + b.bytes_produced,
-    )
-
-
-def _counters(count: Count, elements: float, now: Now) -> m.OperatorCounters:
-    counters = m.OperatorCounters(
-        elements=elements,
-        elements_seen=count.seen,
-        processing_time_ns=count.processing_ns,
-        bytes_produced=count.bytes_produced,
-        buffered_bytes=now.buffered_bytes,
-        buffered_elements=now.buffered_elements,
-        parallelism_tunable=now.parallelism_tunable,
-        buffer_size_tunable=now.buffer_size_tunable,
-    )
-    if now.parallelism is not None:
-        counters.parallelism = now.parallelism
-    if now.buffer_size is not None:
-        counters.buffer_size = now.buffer_size
-    return counters
