@@ -1,15 +1,42 @@
-"""Whether Keras's step is done when it asks for the next element, and how to wait until it is."""
+"""The accelerators: which there are, whether a step is done when Keras asks for more, how to wait until it is."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 Synchronise: TypeAlias = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A device that TensorFlow sees.
+
+    Attributes:
+      name: "GPU:0".
+      model: "NVIDIA H200"; empty if unknown.
+    """
+
+    name: str
+    model: str = ""
+
+
+def accelerators() -> list[Accelerator]:
+    """TensorFlow's devices without the CPUs. Physical ones: listing logical ones would initialise them."""
+    devices = [device for device in tf.config.list_physical_devices() if device.device_type != "CPU"]
+    return [Accelerator(device.name.removeprefix("/physical_device:"), _model(device)) for device in devices]
+
+
+def _model(device: Any) -> str:
+    try:
+        return str(tf.config.experimental.get_device_details(device).get("device_name", ""))
+    except Exception:  # plug-in devices may know nothing of themselves, each in its own way
+        return ""
 
 
 def is_asynchronous(model: Any) -> bool:

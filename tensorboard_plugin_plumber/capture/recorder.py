@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tensorboard_plugin_plumber._version import __version__
-from tensorboard_plugin_plumber.capture import guard, host
+from tensorboard_plugin_plumber.capture import device, guard, host
 from tensorboard_plugin_plumber.capture.pipeline import FollowedPipeline
 from tensorboard_plugin_plumber.capture.sink import Sink
 from tensorboard_plugin_plumber.events.metadata import FORMAT_VERSION
@@ -55,7 +55,11 @@ class Recorder:
         self._session.plumber_version = __version__
         self._session.tensorflow_version = tf.__version__
         self._session.program = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else ""
-        self._host = host.describe_host(_accelerators())
+        self._host = host.describe_host()
+        with guard.protect("list accelerators"):
+            for accelerator in device.accelerators():
+                self._host.accelerators.append(accelerator.name)
+                self._host.accelerator_models.append(accelerator.model)
 
     @property
     def has_samples(self) -> bool:
@@ -133,14 +137,3 @@ class Recorder:
         sample.sequence = self._sample_sequence
         self._sample_sequence += 1
         self._outgoing.append(sample)
-
-
-def _accelerators() -> list[str]:
-    """Names like "GPU:0". Physical devices: listing logical ones would initialise them."""
-    with guard.protect("list accelerators"):
-        return [
-            device.name.removeprefix("/physical_device:")
-            for device in tf.config.list_physical_devices()
-            if device.device_type != "CPU"
-        ]
-    return []
