@@ -9,6 +9,7 @@ written operators each running one executes. The user's dataset is only read.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -33,7 +34,6 @@ _BODIES = {
     "InterleaveDataset": "f",
     "ParallelInterleaveDataset": "f",
     "LegacyParallelInterleaveDataset": "f",
-    "ExperimentalParallelInterleaveDataset": "f",
     "GroupByWindowDataset": "reduce_func",
 }
 
@@ -46,6 +46,10 @@ class Scope:
     # Argument name -> (scope, input) of the caller; absent where the value is known only when it runs.
     arguments: dict[str, tuple[Scope, str]] = field(default_factory=dict)
     library: dict[str, Any] = field(default_factory=dict)
+    # Library name of the function; "" in the main graph.
+    function: str = ""
+    # The operator that calls the function with elements of its input; None if none does.
+    owner: Node | None = None
 
 
 @dataclass
@@ -73,9 +77,9 @@ class Node:
 
     def constant(self, argument: str) -> Any:
         """The Python value of an input that is a small constant; None if it is not."""
-        for name, reference in _named_inputs(self.proto):
+        for name, reference in named_inputs(self.proto):
             if name == argument:
-                return _constant(self.scope, reference)
+                return constant_of(self.scope, reference)
         return None
 
     def functions(self) -> dict[str, str]:
@@ -88,7 +92,7 @@ class Node:
         """The producers (NodeDef) of an input, constants mostly; None for those known only when it runs."""
         return [
             _producer(self.scope, reference)[1]
-            for name, reference in _named_inputs(self.proto)
+            for name, reference in named_inputs(self.proto)
             if name == argument
         ]
 
@@ -115,9 +119,10 @@ def is_dataset_op(op: str) -> bool:
     return bool(re.search(r"Dataset(V\d+)?$", op)) and op not in ("DeleteDataset", "FinalizeDataset")
 
 
+@functools.lru_cache(maxsize=1024)
 def base_op(op: str) -> str:
-    """An op's name without its version: "BatchDatasetV2" -> "BatchDataset"."""
-    return re.sub(r"V\d+$", "", op)
+    """An op's name without version or stage: "BatchDatasetV2", "ExperimentalMapDataset" -> "BatchDataset", "MapDataset"."""
+    return re.sub(r"^Experimental|V\d+$", "", op)
 
 
 def read(dataset: Any) -> Graphs:
@@ -194,19 +199,19 @@ def _dataset(scope: Scope, reference: str, function: str, depth: int) -> Node | 
     """The dataset operator that makes a value, options and bookkeeping skipped."""
     if depth > _MAX_DEPTH:
         return None
-    where, proto = _producer(scope, reference)
+    where, proto, reference = _traced_back(scope, reference)
     if proto is None:
         return None
     where_function = function if where is scope else ""
     if proto.op in ("PartitionedCall", "StatefulPartitionedCall"):
         name = proto.attr["f"].func.name
-        body = _enter(where, name, [(where, one) for one in proto.input])
-        returned = None if body is None else _returned(where.library[name], _output_index(reference))
+        body = enter(where, name, [(where, one) for one in proto.input])
+        returned = None if body is None else output_of(where.library[name], output_index(reference))
         return None if body is None or returned is None else _dataset(body, returned, name, depth + 1)
     if not is_dataset_op(proto.op):
         return None
     inputs = []
-    for argument, one in _named_inputs(proto):
+    for argument, one in named_inputs(proto):
         if argument.endswith("other_arguments") or argument.endswith("func_other_args"):
             continue
         child = _dataset(where, one, where_function, depth + 1)
@@ -227,38 +232,44 @@ def _bodies(node: Node, attribute: str, depth: int) -> list[Node]:
     if function is None:
         return []
     captured = "reduce_func_other_arguments" if attribute == "reduce_func" else "other_arguments"
-    references = [(node.scope, one) for argument, one in _named_inputs(node.proto) if argument == captured]
+    references = [(node.scope, one) for argument, one in named_inputs(node.proto) if argument == captured]
     count = len(function.signature.input_arg)
     unknown: list[tuple[Scope, str] | None] = [None] * (count - len(references))
-    body = _enter(node.scope, name, [*unknown, *references])
+    body = enter(node.scope, name, [*unknown, *references], node)
     if body is None:
         return []
     found = []
     for index in range(len(function.signature.output_arg)):
-        returned = _returned(function, index)
+        returned = output_of(function, index)
         found += _alternatives(body, returned, name, depth) if returned is not None else []
     return found
 
 
 def _alternatives(scope: Scope, reference: str, function: str, depth: int) -> list[Node]:
     """The datasets that a value may be: several behind a condition."""
-    where, proto = _producer(scope, reference)
+    where, proto, reference = _traced_back(scope, reference)
     if proto is not None and proto.op in ("If", "StatelessIf", "Case", "StatelessCase"):
         found = []
         branches = [value.func for name, value in sorted(proto.attr.items()) if value.HasField("func")]
         for value in proto.attr.values():
             branches += list(value.list.func)
         for branch in branches:
-            inner = _enter(where, branch.name, [(where, one) for one in list(proto.input)[1:]])
+            inner = enter(where, branch.name, [(where, one) for one in list(proto.input)[1:]])
             if inner is not None:
-                returned = _returned(where.library[branch.name], _output_index(reference))
+                returned = output_of(where.library[branch.name], output_index(reference))
                 found += _alternatives(inner, returned, branch.name, depth + 1) if returned else []
         return found
     one = _dataset(scope, reference, function, depth + 1)
     return [] if one is None else [one]
 
 
-def _enter(scope: Scope, name: str, references: Any) -> Scope | None:
+def enter(scope: Scope, name: str, references: Any, owner: Node | None = None) -> Scope | None:
+    """The body of a function at one place of use; None if the library lacks it.
+
+    Args:
+      references: by argument, (scope, input) of the caller; None where it is known only when it runs.
+      owner: the operator that calls it with elements of its input.
+    """
     function = scope.library.get(name)
     if function is None:
         return None
@@ -266,37 +277,46 @@ def _enter(scope: Scope, name: str, references: Any) -> Scope | None:
     for argument, reference in zip(function.signature.input_arg, references, strict=False):
         if reference is not None:
             arguments[argument.name] = reference
-    return Scope({node.name: node for node in function.node_def}, arguments, scope.library)
+    nodes = {node.name: node for node in function.node_def}
+    return Scope(nodes, arguments, scope.library, name, owner)
 
 
-def _returned(function: Any, index: int) -> str | None:
+def output_of(function: Any, index: int) -> str | None:
+    """Reference, within a function's body, of one of its outputs."""
     outputs = function.signature.output_arg
     return function.ret[outputs[index].name] if index < len(outputs) else None
 
 
-def _output_index(reference: str) -> int:
+def output_index(reference: str) -> int:
+    """ "call:output:1" -> 1."""
     last = reference.rsplit(":", 1)[-1]
     return int(last) if last.isdigit() else 0
 
 
 def _producer(scope: Scope, reference: str) -> tuple[Scope, Any]:
     """Scope and NodeDef behind an input, identities and function arguments followed; NodeDef None if unknown."""
+    where, proto, _ = _traced_back(scope, reference)
+    return where, proto
+
+
+def _traced_back(scope: Scope, reference: str) -> tuple[Scope, Any, str]:
+    """As `_producer`, and the reference by which that scope knows the value."""
     for _ in range(_MAX_DEPTH):
         name = reference.split(":", 1)[0].lstrip("^")
         if name in scope.nodes:
             proto = scope.nodes[name]
             if proto.op in ("Identity", "IdentityN") and proto.input:
-                index = _output_index(reference) if proto.op == "IdentityN" else 0
+                index = output_index(reference) if proto.op == "IdentityN" else 0
                 reference = proto.input[index]
                 continue
-            return scope, proto
+            return scope, proto, reference
         if name not in scope.arguments:
-            return scope, None
+            return scope, None, reference
         scope, reference = scope.arguments[name]
-    return scope, None
+    return scope, None, reference
 
 
-def _named_inputs(proto: Any) -> list[tuple[str, str]]:
+def named_inputs(proto: Any) -> list[tuple[str, str]]:
     """(argument name, reference) of each data input, lists spread out."""
     data = [one for one in proto.input if not one.startswith("^")]
     definition = op_def_registry.get(proto.op)
@@ -314,7 +334,8 @@ def _named_inputs(proto: Any) -> list[tuple[str, str]]:
     return named
 
 
-def _constant(scope: Scope, reference: str) -> Any:
+def constant_of(scope: Scope, reference: str) -> Any:
+    """The Python value behind an input that is a small constant; None if it is not."""
     _, proto = _producer(scope, reference)
     if proto is None or proto.op != "Const":
         return None

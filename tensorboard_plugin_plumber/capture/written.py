@@ -67,6 +67,8 @@ class Written:
     # All TensorFlow operators it consists of, the head first.
     nodes: list[Node] = field(default_factory=list)
     functions: dict[str, FunctionRecord] = field(default_factory=dict)
+    # id() of a node -> the live dataset object it was serialised from, where that is known.
+    live: dict[int, Any] = field(default_factory=dict)
     children: list[Written] = field(default_factory=list)
     # Made by TensorFlow's own code around the user's pipeline (tf.distribute), not by the user.
     foreign: bool = False
@@ -147,21 +149,23 @@ def _skipped_internal(node: Node, dataset: Any) -> bool:
 
 def _pair_bodies(node: Node, functions: dict[str, FunctionRecord], pairs: dict[int, Pair]) -> None:
     """Finds the records of datasets built in function bodies: by function and operator name."""
+    built: dict[str, dict[str, Construction]] = {}
+    for name, record in functions.items():
+        built.update(record.inner)
+        built[name] = record.datasets
     for body in node.bodies:
-        for one in _same_function(body, set(functions)):
-            record = functions.get(one.function)
-            made = record.datasets.get(one.name) if record is not None else None
+        for one in _inputs_below(body):
+            made = built.get(one.function, {}).get(one.name)
             if made is not None:
                 pairs[id(one)] = Pair(made, None, dict(made.functions))
                 _pair_bodies(one, made.functions, pairs)
 
 
-def _same_function(node: Node, functions: set[str]) -> Iterator[Node]:
-    """Operators of the given functions at and below a node, bodies' own functions left out."""
-    if node.function in functions:
-        yield node
+def _inputs_below(node: Node) -> Iterator[Node]:
+    """An operator and all that it takes its elements from, without what functions make."""
+    yield node
     for child in node.inputs:
-        yield from _same_function(child, functions)
+        yield from _inputs_below(child)
 
 
 def _unwrap(dataset: Any) -> tuple[Construction | None, Any]:
@@ -219,7 +223,9 @@ def _group(node: Node, pairs: dict[int, Pair], parent: Written | None, in_body: 
 def _absorb(one: Written, node: Node, pairs: dict[int, Pair]) -> None:
     """Adds an operator to the user's operator; what it does not absorb below becomes a child."""
     one.nodes.append(node)
-    one.functions.update(pairs.get(id(node), Pair()).functions)
+    pair = pairs.get(id(node), Pair())
+    one.functions.update(pair.functions)
+    one.live[id(node)] = pair.dataset
     for children, in_body in ((node.inputs, False), (node.bodies, True)):
         for child in children:
             if _is_part(one, node, child, pairs):

@@ -1,0 +1,233 @@
+"""The files that the sources of a pipeline read, with their sizes and how they are compressed.
+
+Finding out takes two steps. While a pipeline is described, `readings_of` follows the names through
+the written graph, which costs little. Later, in the poller's thread, `look_up` reads the names and
+asks the file system for the sizes, bounded in number and in time.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+from tensorboard_plugin_plumber.capture import graphs
+from tensorboard_plugin_plumber.capture.filenames import Flow, Names, functions_of, together
+from tensorboard_plugin_plumber.capture.graphs import Node
+from tensorboard_plugin_plumber.capture.listings import Constants, Listing, spread
+from tensorboard_plugin_plumber.capture.written import Written
+from tensorboard_plugin_plumber.schema import measurement_pb2 as m
+
+# Files whose size is asked for, and the time that may take; beyond that, sizes are extrapolated.
+_MOST_FILES = 2000
+_MOST_S = 0.3
+# Names that a record carries.
+_PATHS = 16
+_READERS = frozenset(
+    {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "CSVDataset", "LMDBDataset"}
+)
+_MAGIC = {b"\x1f\x8b": "GZIP", b"\x78\x01": "ZLIB", b"\x78\x9c": "ZLIB", b"\x78\xda": "ZLIB"}
+# Bytes of fixed-length records can look like anything.
+_TELLING = frozenset({"TFRecordDataset", "TextLineDataset", "CSVDataset"})
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One operator that reads files, and the names that reach it.
+
+    Attributes:
+      operator: Operator.id.
+      reader: the operation that opens the files: "TFRecordDataset", "ReadFile" ….
+      names: not read yet.
+      compression: what the reader is told, or what undoes it further down the pipeline.
+      decompressed_by: Operator.id of a map that decompresses; empty where the reader does.
+      record_bytes: file bytes of every record where that is fixed, else 0.
+    """
+
+    operator: str
+    reader: str
+    names: Names
+    compression: str = ""
+    decompressed_by: str = ""
+    record_bytes: int = 0
+
+
+def readings_of(root: Written) -> tuple[Reading, ...]:
+    """The operators of a pipeline that read files by names that the graph shows, in pre-order.
+
+    Args:
+      root: the user's tree of operators.
+    """
+    owners = {id(node): one for one in root.walk() for node in one.nodes}
+    flow = Flow(
+        lambda node: owners[id(node)].live.get(id(node)) if id(node) in owners else None,
+        lambda node: id(node) in owners and _method(owners[id(node)]) == "list_files",
+    )
+    found = []
+    for one in root.walk():
+        if not one.foreign:
+            found += _readings(flow, one)
+    return tuple(found)
+
+
+def look_up(reading: Reading) -> m.SourceFiles:
+    """Names and sizes of the files of one source; takes some tenths of a second at most on a local disk.
+
+    Raises:
+      tf.errors.OpError: a pattern cannot be expanded.
+    """
+    found = m.SourceFiles(
+        operator=reading.operator,
+        compression=reading.compression,
+        complete=reading.names.complete,
+        found_by=reading.names.found_by,
+    )
+    notes = [reading.names.note] if reading.names.note else []
+    if reading.names.listing is not None:
+        listing = reading.names.listing()
+        found.count = len(listing)
+        notes += _measure(found, listing)
+        found.paths.extend(listing.pick(range(min(len(listing), _PATHS))))
+        found.sizes.extend(size if (size := _size(path)) is not None else 0 for path in found.paths)
+        notes += _looked_into(reading, found)
+    if reading.decompressed_by:
+        notes.append(f"{reading.compression} is undone by a function ({reading.decompressed_by})")
+    found.note = "; ".join(notes)
+    return found
+
+
+def is_remote(path: str) -> bool:
+    """Whether a file lies behind a network that the process's own read counters do not see."""
+    scheme, separator, _ = path.partition("://")
+    return bool(separator) and scheme not in ("file", "ram")
+
+
+def _readings(flow: Flow, one: Written) -> list[Reading]:
+    found = []
+    for node in one.nodes:
+        base = graphs.base_op(node.op)
+        if base in _READERS:
+            references = [ref for name, ref in graphs.named_inputs(node.proto) if name == "filenames"]
+            names = flow.into(node.scope, references[0])
+            found.append(_reading(flow, one, base, names, _told(node), _record_bytes(node)))
+        opened = [
+            flow.into(scope, proto.input[0])
+            for scope in functions_of(flow, node)
+            for proto in scope.nodes.values()
+            if proto.op == "ReadFile"
+        ]
+        if opened:
+            found.append(_reading(flow, one, "ReadFile", together(opened), "", 0))
+    return found
+
+
+def _reading(
+    flow: Flow, one: Written, reader: str, names: Names, compression: str, record_bytes: int
+) -> Reading:
+    undone = None if compression else _decompression(flow, one)
+    if undone is not None:
+        compression = undone[0]
+    return Reading(one.id, reader, names, compression, undone[1] if undone else "", record_bytes)
+
+
+def _told(node: Node) -> str:
+    """What the reader is told of the compression."""
+    for proto in node.inputs_named("compression_type"):
+        if proto is not None and proto.op == "Const":
+            return "".join(Constants(proto.attr["value"].tensor).pick([0]))
+    return ""
+
+
+def _record_bytes(node: Node) -> int:
+    """Bytes of a fixed-length record."""
+    value = node.constant("record_bytes")
+    return value if isinstance(value, int) else 0
+
+
+def _decompression(flow: Flow, reader: Written) -> tuple[str, str] | None:
+    """What a function of the operator or of one that it feeds undoes, and the operator's id."""
+    one: Written | None = reader
+    while one is not None:
+        for node in one.nodes:
+            for scope in functions_of(flow, node):
+                for proto in scope.nodes.values():
+                    if proto.op == "DecodeCompressed" and proto.attr["compression_type"].s:
+                        return proto.attr["compression_type"].s.decode(), one.id
+        one = one.parent
+    return None
+
+
+def _method(one: Written) -> str:
+    return one.pair.construction.method if one.pair.construction is not None else ""
+
+
+def _measure(found: m.SourceFiles, listing: Listing) -> list[str]:
+    """Sums up sizes, of a sample where there are too many; returns what there is to say about it."""
+    began_s = time.perf_counter()
+    positions = spread(len(listing), _MOST_FILES)
+    total = measured = missing = 0
+    for path in listing.pick(positions):
+        size = _size(path)
+        if size is None:
+            missing += 1
+        else:
+            total += size
+            measured += 1
+        if time.perf_counter() - began_s > _MOST_S:
+            break
+    asked = measured + missing
+    found.bytes = total if asked == len(listing) else round(total / max(measured, 1) * len(listing))
+    notes = []
+    if asked < len(listing):
+        notes.append(f"sizes of {asked:,} of {len(listing):,} files were asked for, the rest extrapolated")
+    if missing:
+        notes.append(f"{missing:,} of {asked:,} files were not found")
+    return notes
+
+
+def _size(path: str) -> int | None:
+    """Bytes of a file; None if it cannot be had."""
+    if "://" not in path:
+        try:
+            return os.stat(path).st_size
+        except OSError:
+            return None
+    import tensorflow as tf
+
+    try:
+        return int(tf.io.gfile.stat(path).length)
+    except tf.errors.OpError:
+        return None
+
+
+def _looked_into(reading: Reading, found: m.SourceFiles) -> list[str]:
+    """A reader that is told nothing of the compression that the first file's beginning shows."""
+    if found.compression or reading.reader not in _TELLING or not found.paths or "://" in found.paths[0]:
+        return []
+    try:
+        with open(found.paths[0], "rb") as file:
+            looks = _MAGIC.get(file.read(2))
+    except OSError:
+        return []
+    return [f"the files look like {looks}, of which the reader is told nothing"] if looks else []
+
+
+def sources_of(readings: tuple[Reading, ...]) -> list[m.SourceFiles]:
+    """`look_up` of each; what cannot be looked up is said in its note."""
+    found: list[m.SourceFiles] = []
+    for reading in readings:
+        try:
+            found.append(look_up(reading))
+        except Exception as error:
+            found.append(_failed(reading, error))
+    return found
+
+
+def _failed(reading: Reading, error: Exception) -> m.SourceFiles:
+    text = str(error).split("\n", 1)[0]
+    return m.SourceFiles(
+        operator=reading.operator,
+        compression=reading.compression,
+        found_by=reading.names.found_by,
+        note=f"the files could not be looked up: {text}",
+    )
