@@ -61,6 +61,8 @@ class FunctionRecord:
     fixed: frozenset[str] = frozenset()
     # Operator name in the traced graph -> the dataset that the body built there.
     datasets: dict[str, Construction] = field(default_factory=dict, repr=False)
+    # Library name of a function that the body calls (a branch, a tf.function) -> the same of that function.
+    inner: dict[str, dict[str, Construction]] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,32 @@ def original_of(dataset: Any) -> Any:
     return getattr(dataset, "__dict__", {}).get(_ORIGINAL)
 
 
+def inputs_of(dataset: Any) -> list[Any]:
+    """The datasets that one takes its elements from; for a client of a service, the one that was distributed.
+
+    `Dataset.apply` overwrites what `_inputs` of a concatenation gives, with what it was itself applied to.
+    """
+    attributes = getattr(dataset, "__dict__", {})
+    if "_dataset_to_concatenate" in attributes:
+        return [attributes["_input_dataset"], attributes["_dataset_to_concatenate"]]
+    if is_service_client(dataset):
+        return list(attributes.get("_input_datasets", ()))
+    try:
+        return list(dataset._inputs())
+    except Exception:  # a third party's class: whatever it does, its inputs are unknown
+        return []
+
+
+def is_service_client(dataset: Any) -> bool:
+    """Whether a dataset takes its elements from a tf.data service."""
+    return type(dataset).__name__.startswith("_DataServiceDataset")
+
+
+def is_transfer(dataset: Any) -> bool:
+    """Whether a dataset copies its input's elements to a device: TensorFlow can serialise neither."""
+    return type(dataset).__name__ == "_CopyToDeviceDataset"
+
+
 def _remember(dataset: Any, variant_tensor: Any, frame: types.FrameType) -> None:
     arguments, keywords = dataset.__dict__.pop(_ARGUMENTS, ((), {}))
     method, call, site = places.locate(frame)
@@ -191,7 +219,19 @@ def functions_of(dataset: Any) -> dict[str, FunctionRecord]:
             places.definition_of(code),
             places.fixed_names(python_function, code),
             datasets,
+            _datasets_of_calls(graph),
         )
+    return found
+
+
+def _datasets_of_calls(graph: Any) -> dict[str, dict[str, Construction]]:
+    """By library name of the functions that a traced function calls: the datasets built in them."""
+    found = {}
+    for name, function in getattr(graph, "_functions", {}).items():
+        inner = getattr(function, "graph", None)
+        datasets = _traced.get(inner) if inner is not None else None
+        if datasets:
+            found[str(name)] = datasets
     return found
 
 

@@ -78,7 +78,7 @@ def locate(frame: types.FrameType | None) -> tuple[str, Call | None, tuple[str, 
                     inside = False
                     site = (code.co_filename, frame.f_lasti)
                 else:
-                    method = code.co_name
+                    method = _applied(frame, method) if code.co_name == "apply" else code.co_name
             elif kind != _TENSORFLOW or _DISTRIBUTE in code.co_filename:
                 inside = False
                 site = (code.co_filename, frame.f_lasti)
@@ -92,6 +92,16 @@ def locate(frame: types.FrameType | None) -> tuple[str, Call | None, tuple[str, 
             return method, Call(code, frame.f_lasti, frame.f_lineno, method, origin), site
         frame = frame.f_back
     return method, None, site
+
+
+def _applied(frame: types.FrameType, inner: str) -> str:
+    """What `apply` was asked to do where that is TensorFlow's own: "unique", "copy_to_device"; else what is inside."""
+    given = frame.f_locals.get("transformation_func")
+    code = getattr(given, "__code__", None)
+    if code is None or _kind(code.co_filename) != _TF_DATA:
+        return inner or "apply"
+    name: str = given.__qualname__
+    return name.split(".", 1)[0].lstrip("_")
 
 
 def _is_given(wrapper: Any) -> bool:

@@ -32,11 +32,19 @@ _METHODS = {
     "rejection_resample": "RejectionResample",
     "counter": "Counter",
     "snapshot": "Snapshot",
+    "load": "Load",
+    "enumerate_dataset": "Enumerate",
+    "dense_to_ragged_batch": "RaggedBatch",
+    "pad_to_cardinality": "PadToCardinality",
+    "copy_to_device": "CopyToDevice",
+    "prefetch_to_device": "PrefetchToDevice",
 }
+# Operators that the user knows by another name.
+_NAMES = {"LegacyParallelInterleave": "ParallelInterleave", "DenseToSparseBatch": "SparseBatch"}
 # What makes a reader is the call of a class: tf.data.TFRecordDataset(...).
 _CALL_OF_A_CLASS = "__init__"
 # Entry points whose parts repeat a class, so that the class cannot tell two calls apart.
-_REPEATING = frozenset({"rejection_resample", "sample_from_datasets"})
+_REPEATING = frozenset({"rejection_resample", "sample_from_datasets", "pad_to_cardinality"})
 _READERS = {
     "TFRecordDataset": "TFRecord",
     "TextLineDataset": "TextLine",
@@ -83,7 +91,7 @@ class Written:
 
 def kind_of(op: str) -> str:
     """ "ParallelMapDatasetV2" -> "ParallelMap"."""
-    return re.sub(r"Dataset(V\d+)?$", "", op)
+    return graphs.base_op(op).removesuffix("Dataset")
 
 
 def operators_of(root: Node, dataset: Any) -> Written:
@@ -118,14 +126,14 @@ def _pair(node: Node, dataset: Any, pairs: dict[int, Pair], outer: Construction 
         pairs[id(node)] = Pair(internal=True, construction=construction.construction_of(dataset))
         node = node.inputs[0]
     for _ in range(3):  # an object whose operator TensorFlow has replaced (automatic sharding)
-        inputs = _inputs(dataset)
+        inputs = construction.inputs_of(dataset)
         if _fits(dataset, node) or len(inputs) != 1 or not _fits(_unwrap(inputs[0])[1], node):
             break
         dataset = _unwrap(inputs[0])[1]
     own = construction.construction_of(dataset)
     functions = dict(own.functions) if own is not None else construction.functions_of(dataset)
     pairs[id(node)] = Pair(outer or own, dataset, functions)
-    inputs = _inputs(dataset)
+    inputs = construction.inputs_of(dataset)
     below = list(node.inputs)
     if len(inputs) == len(below):
         for child, one in zip(below, inputs, strict=False):
@@ -188,13 +196,6 @@ def _unwrap(dataset: Any) -> tuple[Construction | None, Any]:
             break
         dataset = inner
     return outer, dataset
-
-
-def _inputs(dataset: Any) -> list[Any]:
-    try:
-        return list(dataset._inputs())
-    except Exception:  # a third party's class: whatever it does, its inputs are unknown
-        return []
 
 
 def _fits(dataset: Any, node: Node) -> bool:
@@ -276,4 +277,4 @@ def _type_of(one: Written) -> str:
     made = one.pair.construction
     if made is not None and made.method in _METHODS:
         return _METHODS[made.method]
-    return kind_of(one.head.op)
+    return _NAMES.get(kind_of(one.head.op), kind_of(one.head.op))
