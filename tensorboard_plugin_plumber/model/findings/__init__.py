@@ -1,0 +1,41 @@
+"""Findings: named mistakes, each argued from the numbers of the run (docs/model.md, "Findings").
+
+A rule is a function of a `Case` that yields findings. The gain of a finding is the difference of two
+evaluations of the model: the network as it is, and with the fix applied.
+"""
+
+from __future__ import annotations
+
+from tensorboard_plugin_plumber.model.findings.caches import cache_after_random, missing_cache
+from tensorboard_plugin_plumber.model.findings.case import Case, Rule
+from tensorboard_plugin_plumber.model.findings.overlap import no_prefetch, not_input_bound
+from tensorboard_plugin_plumber.model.findings.parallelism import (
+    ordered_stragglers,
+    pool_limited,
+    python_function,
+    sequential_map,
+)
+from tensorboard_plugin_plumber.model.findings.tuning import autotune_off, autotune_off_finding
+from tensorboard_plugin_plumber.schema import analysis_pb2 as a
+
+__all__ = ["RULES", "Case", "Rule", "autotune_off_finding", "findings"]
+
+RULES: tuple[Rule, ...] = (
+    sequential_map,
+    no_prefetch,
+    pool_limited,
+    python_function,
+    missing_cache,
+    cache_after_random,
+    ordered_stragglers,
+    autotune_off,
+    not_input_bound,
+)
+
+
+def findings(case: Case) -> list[a.Finding]:
+    """What every rule has to say, the most severe first."""
+    found = [finding for rule in RULES for finding in rule(case)]
+    return sorted(
+        found, key=lambda finding: (-finding.severity, -(finding.gain if finding.HasField("gain") else 0.0))
+    )

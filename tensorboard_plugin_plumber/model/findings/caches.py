@@ -1,0 +1,74 @@
+"""Caches that are missing, and caches that stand at the wrong place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tensorboard_plugin_plumber.model import words
+from tensorboard_plugin_plumber.model.estimate import CACHE_TYPES, label_of
+from tensorboard_plugin_plumber.model.findings.case import LEAST_GAIN, TIE, Case, is_below, severity
+from tensorboard_plugin_plumber.schema import analysis_pb2 as a
+
+
+def missing_cache(case: Case) -> Iterator[a.Finding]:
+    """A costly deterministic part is computed again in each epoch and would fit in memory."""
+    network = case.estimate.network
+    if any(written.type in CACHE_TYPES for written in case.estimate.written):
+        return
+    best: tuple[float, int] | None = None
+    for i, operator in enumerate(network.operators):
+        if (
+            not operator.may_cache
+            or operator.cache_bytes is None
+            or operator.cache_bytes > network.limits.memory_free_bytes
+        ):
+            continue
+        gain = case.gain(case.with_choice(i, cache=True))
+        if best is None or gain > best[0] * (1 + TIE):
+            best = (gain, i)
+    if best is None or best[0] < LEAST_GAIN:
+        return
+    gain, i = best
+    operator = network.operators[i]
+    below = sum(o.visits * o.cpu_s for j, o in enumerate(network.operators) if i in network.path(j))
+    yield a.Finding(
+        code="missing-cache",
+        severity=severity(gain),
+        operator=operator.id,
+        message=(
+            f"Up to {operator.label} nothing is random: {words.duration(below)} of core time per step are spent on the "
+            f"same result in each epoch. Its {words.size(operator.cache_bytes or 0)} fit into the "
+            f"{words.size(network.limits.memory_free_bytes)} that a plan may use."
+        ),
+        fix=f".cache() after {operator.label}",
+        gain=gain,
+    )
+
+
+def cache_after_random(case: Case) -> Iterator[a.Finding]:
+    """A cache stores the outcome of randomness: every epoch repeats it."""
+    operators = {operator.id: operator for operator in case.pipeline.operators}
+    for cache in case.pipeline.operators:
+        if cache.type not in CACHE_TYPES:
+            continue
+        below = [operator for operator in case.pipeline.operators if is_below(operators, operator, cache.id)]
+        drawn = [o for o in below if o.HasField("function") and o.function.random]
+        # What may be cached gives the same in each epoch anyway: a shuffle that never reshuffles.
+        shuffled = [o for o in below if o.random and o not in drawn and not o.cache.allowed]
+        if not drawn and not shuffled:
+            continue
+        source = (drawn or shuffled)[0]
+        again = not drawn and any(
+            o.type.startswith("Shuffle") and is_below(operators, cache, o.id) for o in case.pipeline.operators
+        )
+        what = "random draws" if drawn else "order"
+        yield a.Finding(
+            code="cache-after-random",
+            severity=a.SEVERITY_HIGH if drawn else a.SEVERITY_LOW if again else a.SEVERITY_MEDIUM,
+            operator=cache.id,
+            message=(
+                f"{label_of(cache)} stores the outcome of {label_of(source)}: "
+                f"every epoch repeats the {what} of the first."
+            ),
+            fix=f"Move .cache() before {label_of(source)}.",
+        )
