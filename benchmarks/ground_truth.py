@@ -37,9 +37,15 @@ class Totals:
     calls: int
     cpu_s: float
     wall_s: float
+    waited_s: float = 0.0
 
     def __sub__(self, earlier: Totals) -> Totals:
-        return Totals(self.calls - earlier.calls, self.cpu_s - earlier.cpu_s, self.wall_s - earlier.wall_s)
+        return Totals(
+            self.calls - earlier.calls,
+            self.cpu_s - earlier.cpu_s,
+            self.wall_s - earlier.wall_s,
+            self.waited_s - earlier.waited_s,
+        )
 
     @property
     def cpu_per_call_s(self) -> float:
@@ -50,6 +56,11 @@ class Totals:
         """Wall time without CPU time: for a function that sleeps, its sleep."""
         return (self.wall_s - self.cpu_s) / self.calls
 
+    @property
+    def waited_per_call_s(self) -> float:
+        """What the function says that it waited for something outside: neither for a core nor for the GIL."""
+        return self.waited_s / self.calls
+
 
 class Books:
     """The counters of one map function; shared by the threads that run it."""
@@ -58,10 +69,12 @@ class Books:
         self._lock = threading.Lock()
         self._totals = Totals(0, 0.0, 0.0)
 
-    def add(self, cpu_s: float, wall_s: float) -> None:
+    def add(self, cpu_s: float, wall_s: float, waited_s: float = 0.0) -> None:
         with self._lock:
             total = self._totals
-            self._totals = Totals(total.calls + 1, total.cpu_s + cpu_s, total.wall_s + wall_s)
+            self._totals = Totals(
+                total.calls + 1, total.cpu_s + cpu_s, total.wall_s + wall_s, total.waited_s + waited_s
+            )
 
     @property
     def totals(self) -> Totals:
@@ -70,17 +83,33 @@ class Books:
 
 
 def spin(books: Books, seconds: float) -> MapFunction:
-    """Identity that uses about `seconds` of a core for each element, the GIL free.
+    """Identity that uses about `seconds` of a core for each element, the GIL free."""
+    return recorded("spin", books, _waiting(0.0, hasher(seconds)))
+
+
+def python_spin(books: Books, seconds: float) -> MapFunction:
+    """Identity that uses `seconds` of a core for each element and holds the GIL meanwhile."""
+    return recorded("python_spin", books, _waiting(0.0, lambda: python_burn(seconds)))
+
+
+def sleep(books: Books, seconds: float) -> MapFunction:
+    """Identity that waits `seconds` for each element."""
+    return recorded("sleep", books, _waiting(seconds, lambda: time.sleep(seconds)))
+
+
+def hasher(seconds: float) -> Callable[[], None]:
+    """Uses about `seconds` of a core, the GIL free.
 
     One call into C, so that the GIL is asked for once: with many short ones, waiting for it
     would be most of what is measured.
     """
-    data = memoryview(_BLOCK * math.ceil(seconds / _hash_s() + 1))[: int(len(_BLOCK) * seconds / _hash_s())]
+    blocks = seconds / _hash_s()
+    data = memoryview(_BLOCK * math.ceil(blocks + 1))[: int(len(_BLOCK) * blocks)]
 
     def work() -> None:
         hashlib.blake2b(data)
 
-    return _numpy_map("spin", books, work)
+    return work
 
 
 @functools.cache
@@ -95,31 +124,25 @@ def _hash_s() -> float:
     return min(once() for _ in range(20))
 
 
-def python_spin(books: Books, seconds: float) -> MapFunction:
-    """Identity that uses `seconds` of a core for each element and holds the GIL meanwhile."""
-
-    def work() -> None:
-        end = time.thread_time() + seconds
-        while time.thread_time() < end:
-            sum(range(200))
-
-    return _numpy_map("python_spin", books, work)
+def python_burn(seconds: float) -> None:
+    """Uses `seconds` of a core in Python, which holds the GIL."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        sum(range(200))
 
 
-def sleep(books: Books, seconds: float) -> MapFunction:
-    """Identity that waits `seconds` for each element."""
+def recorded(name: str, books: Books, work: Callable[[], float]) -> MapFunction:
+    """Identity that does `work` for each element and enters it in `books`.
 
-    def work() -> None:
-        time.sleep(seconds)
+    Args:
+      name: of the function.
+      work: returns the seconds that it waited for something outside.
+    """
 
-    return _numpy_map("sleep", books, work)
-
-
-def _numpy_map(name: str, books: Books, work: Callable[[], None]) -> MapFunction:
     def call(value: np.ndarray) -> np.ndarray:
         cpu, wall = time.thread_time(), time.perf_counter()
-        work()
-        books.add(time.thread_time() - cpu, time.perf_counter() - wall)
+        waited = work()
+        books.add(time.thread_time() - cpu, time.perf_counter() - wall, waited)
         return value
 
     def function(value: tf.Tensor) -> tf.Tensor:
@@ -128,6 +151,14 @@ def _numpy_map(name: str, books: Books, work: Callable[[], None]) -> MapFunction
         return result
 
     return named(name, function)
+
+
+def _waiting(seconds: float, work: Callable[[], None]) -> Callable[[], float]:
+    def call() -> float:
+        work()
+        return seconds
+
+    return call
 
 
 def native_spin(rounds: int, size: int = 192) -> MapFunction:

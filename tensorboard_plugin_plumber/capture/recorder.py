@@ -13,8 +13,10 @@ import tensorflow as tf
 
 from tensorboard_plugin_plumber._version import __version__
 from tensorboard_plugin_plumber.capture import device, guard, host
+from tensorboard_plugin_plumber.capture.gil import LockTimes
 from tensorboard_plugin_plumber.capture.pipeline import FollowedPipeline
 from tensorboard_plugin_plumber.capture.sink import Sink
+from tensorboard_plugin_plumber.capture.threads import ProcessClock
 from tensorboard_plugin_plumber.events.metadata import FORMAT_VERSION
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
@@ -42,6 +44,8 @@ class Recorder:
         self._session = m.Session(kind=kind)
         self._host = m.Host()
         self._sampler = host.HostSampler()
+        self._clock = ProcessClock()
+        self._lock_times = LockTimes()
         self._outgoing: collections.deque[m.GraphRecord | m.SampleRecord] = collections.deque()
         self._graph_sequence = 0
         self._sample_sequence = 0
@@ -111,11 +115,23 @@ class Recorder:
             m.SampleRecord(
                 wall_time_s=time.time(),
                 elapsed_s=now_s - self._started_s,
-                host=self._sampler.sample(poller_cpu_s),
+                host=self._host_sample(pipelines, poller_cpu_s),
                 pipelines=[p.sample(now_s) for p in pipelines],
                 final=final,
             )
         )
+
+    def probe_lock(self, pipelines: Sequence[FollowedPipeline], probes: int) -> None:
+        """Asks for Python's interpreter lock, where a live pipeline runs Python; without the session's lock.
+
+        Args:
+          pipelines: all that the graph record has.
+          probes: how often.
+        """
+        now_s = time.perf_counter()
+        pools = [(p.pool.ids, p.on_lock) for p in pipelines if p.runs_python and now_s < p.live_until_s]
+        for _ in range(probes if pools else 0):
+            self._lock_times.probe(pools)
 
     def send(self) -> None:
         """Hands to the sink what is ready."""
@@ -130,6 +146,17 @@ class Recorder:
         """Closes the sink."""
         with guard.protect("close the event file"):
             self._sink.close()
+
+    def _host_sample(self, pipelines: Sequence[FollowedPipeline], poller_cpu_s: float) -> m.HostSample:
+        sample = self._sampler.sample(poller_cpu_s)
+        times = self._clock.read(i for p in pipelines for i in p.pool.ids)
+        if times is not None:
+            sample.shared_cpu_s, sample.shared_run_queue_s = times.shared.cpu_s, times.shared.run_queue_s
+            sample.run_queue_s = times.run_queue_s
+        if self._lock_times.probes:
+            sample.gil_probes, sample.gil_waits = self._lock_times.probes, self._lock_times.waits
+            sample.gil_wait_s = self._lock_times.wait_s
+        return sample
 
     def _append(self, sample: m.SampleRecord) -> None:
         sample.format_version = FORMAT_VERSION

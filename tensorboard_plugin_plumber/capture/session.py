@@ -29,6 +29,8 @@ from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 _FIRST_INTERVAL_S = 1.0
 # A log directory that hangs must not keep training from ending.
 _PATIENCE_S = 10.0
+# Probes of the interpreter lock at each look, where nobody trains meanwhile.
+_LOCK_PROBES_ALONE = 4
 
 
 class CaptureSession:
@@ -67,6 +69,7 @@ class CaptureSession:
         self._looks = Looks(kind, self._registry)
         self._recorder = Recorder(kind, sink, interval_s)
         self._phase: Phase | None = None
+        self._lock_probes = _LOCK_PROBES_ALONE if consumer == m.CONSUMER_NONE else 1
         self._poller = Poller(self._tick, self.fail)
         self._quiet = False
         self._stopped = False
@@ -235,6 +238,8 @@ class CaptureSession:
         self._recorder.send()
         if sample_due:
             self._calibrate()
+        with guard.protect("probe the interpreter lock"):
+            self._recorder.probe_lock(self._registry.pipelines, self._lock_probes)
         return self._looks.period_s(now_s)
 
     def _calibrate(self) -> None:
