@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,11 +37,14 @@ _SECOND = re.compile(
 _LOOK_AHEAD = 3
 
 
-def align(description: Description, model_proto: Any) -> dict[int, int]:
+def align(
+    description: Description, model_proto: Any, known: Mapping[int, int] | None = None
+) -> dict[int, int]:
     """Model node id -> index into `description.pipeline.running`.
 
     Args:
       model_proto: a `tensorflow.data.model.ModelProto`, as `get_model_proto` gives it.
+      known: what an earlier model of the same iterator gave: what is left of several alike keeps its place.
 
     Returns:
       Many nodes may map to one index (instances of an interleave's body; a cache and its
@@ -50,7 +54,7 @@ def align(description: Description, model_proto: Any) -> dict[int, int]:
     found: dict[int, int] = {}
     if not running:
         return found
-    aligner = _Aligner(description, model_proto.nodes)
+    aligner = _Aligner(description, model_proto.nodes, known or {})
     start = aligner.root(model_proto.output)
     if start is not None:
         aligner.match(start, 0, found)
@@ -60,11 +64,12 @@ def align(description: Description, model_proto: Any) -> dict[int, int]:
 class _Aligner:
     """One walk over one model."""
 
-    def __init__(self, description: Description, nodes: Any) -> None:
+    def __init__(self, description: Description, nodes: Any, known: Mapping[int, int]) -> None:
         self._names = [_normal(one.type) for one in description.pipeline.running]
         self._inputs = description.inputs
         self._bodies = description.bodies
         self._nodes = nodes
+        self._known = known
 
     def root(self, output: int) -> int | None:
         """The node of the pipeline's own root: below the model's "Root" and what only passes on."""
@@ -109,6 +114,9 @@ class _Aligner:
             last = len(indices) - (len(children) - position - 1)
             choice = None
             best = 0
+            before = self._known.get(child)
+            if before in indices[at:last]:
+                at, last = indices.index(before), indices.index(before) + 1
             for candidate in range(at, max(last, at)):
                 score = self._score(child, indices[candidate], _LOOK_AHEAD)
                 if score > best:

@@ -263,7 +263,7 @@ class FollowedIterator:
         assert self.pipeline is not None
         ids = frozenset(model.nodes)
         if ids != self._mapped_ids:
-            self._mapping = align(self.pipeline.description, model)
+            self._mapping = align(self.pipeline.description, model, self._mapping)
             self._mapped_ids = ids
             self.changes += 1
         return self._mapping
