@@ -34,6 +34,8 @@ _SECOND = re.compile(
     r"|FileCacheWriter|MemoryReader|MemoryWriter|FileReader|FileWriter|Snapshot\w+|ParallelFilterImpl"
     r"|PassthroughWriter)$"
 )
+# What reads a snapshot: all below it reads files for it, in ways that the graph does not show.
+_WHOLE = frozenset({"Load", "SnapshotReader"})
 _LOOK_AHEAD = 3
 
 
@@ -91,7 +93,11 @@ class _Aligner:
         children = self._children(node)
         while len(children) == 1 and _is_second(self._nodes[children[0]].name):
             found[children[0]] = index
-            children = self._children(children[0])
+            node = children[0]
+            children = self._children(node)
+        if self._nodes[node].name in _WHOLE:
+            self._take_all(children, index, found)
+            return
         if not self._bodies[index]:
             self._match_in_order(children, self._inputs[index], found)
             return
@@ -105,6 +111,11 @@ class _Aligner:
             best = max(self._bodies[index], key=lambda body: self._score(child, body, _LOOK_AHEAD))
             if self._fits(child, best):
                 self.match(child, best, found)
+
+    def _take_all(self, nodes: list[int], index: int, found: dict[int, int]) -> None:
+        for node in nodes:
+            found[node] = index
+            self._take_all(self._children(node), index, found)
 
     def _match_in_order(self, children: list[int], indices: tuple[int, ...], found: dict[int, int]) -> None:
         """Inputs keep their order; some may be gone."""

@@ -63,6 +63,8 @@ class FunctionRecord:
     datasets: dict[str, Construction] = field(default_factory=dict, repr=False)
     # Library name of a function that the body calls (a branch, a tf.function) -> the same of that function.
     inner: dict[str, dict[str, Construction]] = field(default_factory=dict, repr=False)
+    # The callable itself, for as long as somebody else keeps it; None where it cannot be held weakly.
+    function: weakref.ref[Any] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -157,24 +159,24 @@ def original_of(dataset: Any) -> Any:
 
 
 def inputs_of(dataset: Any) -> list[Any]:
-    """The datasets that one takes its elements from; for a client of a service, the one that was distributed.
+    """The datasets that one takes its elements from.
 
     `Dataset.apply` overwrites what `_inputs` of a concatenation gives, with what it was itself applied to.
     """
     attributes = getattr(dataset, "__dict__", {})
     if "_dataset_to_concatenate" in attributes:
         return [attributes["_input_dataset"], attributes["_dataset_to_concatenate"]]
-    if is_service_client(dataset):
-        return list(attributes.get("_input_datasets", ()))
     try:
         return list(dataset._inputs())
     except Exception:  # a third party's class: whatever it does, its inputs are unknown
         return []
 
 
-def is_service_client(dataset: Any) -> bool:
-    """Whether a dataset takes its elements from a tf.data service."""
-    return type(dataset).__name__.startswith("_DataServiceDataset")
+def distributed_by(dataset: Any) -> list[Any]:
+    """The dataset that a client of a tf.data service takes the elements of, as far as the client knows it."""
+    if not type(dataset).__name__.startswith("_DataServiceDataset"):
+        return []
+    return list(getattr(dataset, "_input_datasets", ()))
 
 
 def is_transfer(dataset: Any) -> bool:
@@ -220,8 +222,16 @@ def functions_of(dataset: Any) -> dict[str, FunctionRecord]:
             places.fixed_names(python_function, code),
             datasets,
             _datasets_of_calls(graph),
+            _weakly(python_function),
         )
     return found
+
+
+def _weakly(function: Any) -> weakref.ref[Any] | None:
+    try:
+        return weakref.ref(function)
+    except TypeError:
+        return None
 
 
 def _datasets_of_calls(graph: Any) -> dict[str, dict[str, Construction]]:

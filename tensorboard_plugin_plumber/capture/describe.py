@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tensorboard_plugin_plumber.capture import graphs, legality, places, running, settings, shrink
+from tensorboard_plugin_plumber.capture import elsewhere, graphs, legality, places, running, settings
 from tensorboard_plugin_plumber.capture.functions import Facts, python_facts
 from tensorboard_plugin_plumber.capture.running import Running
 from tensorboard_plugin_plumber.capture.written import Written, operators_of
@@ -45,8 +45,7 @@ def describe(dataset: Any, *, role: str) -> Description:
 
 def _describe(dataset: Any, role: str) -> Description:
     options = dataset.options()
-    copy = shrink.without_large_sources(dataset)
-    found = graphs.read(copy)
+    found = elsewhere.read(dataset)
     root = operators_of(found.written, dataset)
     matched = running.match(found.running, root)
     pipeline = m.Pipeline(role=role, consumer=m.CONSUMER_UNSPECIFIED)

@@ -121,8 +121,19 @@ def is_dataset_op(op: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def base_op(op: str) -> str:
-    """An op's name without version or stage: "BatchDatasetV2", "ExperimentalMapDataset" -> "BatchDataset", "MapDataset"."""
+    """An op's name without version and stage: "BatchDatasetV2" and "ExperimentalBatchDataset" -> "BatchDataset"."""
     return re.sub(r"^Experimental|V\d+$", "", op)
+
+
+def written(dataset: Any) -> tuple[Node, dict[str, Any]]:
+    """The tree of a dataset as written, and its function library.
+
+    Raises:
+      tf.errors.OpError, ValueError: the dataset cannot be serialised.
+    """
+    graph = serialise(dataset._variant_tensor)
+    root = tree(graph)
+    return root, root.scope.library
 
 
 def read(dataset: Any) -> Graphs:
@@ -131,16 +142,15 @@ def read(dataset: Any) -> Graphs:
     Raises:
       tf.errors.OpError: the dataset cannot be serialised (a resource of an unknown kind, over 2 GB).
     """
-    written = serialise(dataset._variant_tensor)
-    return finalise(written, dataset)
+    return finalise(serialise(dataset._variant_tensor), dataset)
 
 
-def finalise(written: Any, dataset: Any) -> Graphs:
+def finalise(graph: Any, dataset: Any) -> Graphs:
     """Tags a serialised dataset and lets TensorFlow rewrite the copy as an iterator would."""
     from tensorflow.python.ops import gen_dataset_ops, gen_experimental_dataset_ops
 
     tagged = graph_pb2.GraphDef()
-    tagged.CopyFrom(written)
+    tagged.CopyFrom(graph)
     count = 0
     names: dict[int, str] = {}
     for nodes in (tagged.node, *(function.node_def for function in tagged.library.function)):

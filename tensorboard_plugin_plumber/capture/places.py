@@ -96,7 +96,7 @@ def locate(frame: types.FrameType | None) -> tuple[str, Call | None, tuple[str, 
 
 def _applied(frame: types.FrameType, inner: str) -> str:
     """What `apply` was asked to do where that is TensorFlow's own: "unique", "copy_to_device"; else what is inside."""
-    given = frame.f_locals.get("transformation_func")
+    given: Any = frame.f_locals.get("transformation_func")
     code = getattr(given, "__code__", None)
     if code is None or _kind(code.co_filename) != _TF_DATA:
         return inner or "apply"

@@ -44,7 +44,7 @@ def model_name(node: Node) -> str:
         return ("Finite" if count >= 0 else endless[base]) + _FINITE_AND_NOT[base]
     if base == "CacheDataset":
         return "FileCache" if node.constant("filename") else "MemoryCache"
-    return _MODEL_NAMES.get(base, node.op.replace("Dataset", ""))
+    return _MODEL_NAMES.get(base, node.op.removeprefix("Experimental").replace("Dataset", ""))
 
 
 def match(running: Node, written: Written) -> list[Running]:

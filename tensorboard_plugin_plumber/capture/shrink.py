@@ -1,9 +1,11 @@
-"""A small stand-in for a pipeline that holds much data.
+"""A small stand-in for a pipeline that holds much data, or that TensorFlow cannot serialise.
 
-To see what TensorFlow makes of a pipeline it has to be serialised, and a source made from arrays
-is serialised with all of its data, several times over. So a pipeline over large arrays is first
-copied with a tiny array in the place of each large one: the operators above are made again from
-their live attributes and recorded constructor arguments, with the functions that are already traced.
+To see what TensorFlow makes of a pipeline it has to be serialised: a source made from arrays with
+all of its data, a function with all the tensors and variables that it captures, several times over;
+and one that copies to a device not at all. So such a pipeline is first copied, with tiny arrays in
+the places of the large ones, and a source in the place of what copies to a device: the operators
+above are made again from their live attributes and recorded constructor arguments, with the
+functions that are already traced.
 """
 
 from __future__ import annotations
@@ -12,9 +14,16 @@ import contextlib
 import inspect
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from tensorboard_plugin_plumber.capture.construction import DROPPED, construction_of, tensor_bytes
+from tensorboard_plugin_plumber.capture.construction import (
+    DROPPED,
+    construction_of,
+    inputs_of,
+    is_transfer,
+    tensor_bytes,
+)
 from tensorboard_plugin_plumber.capture.places import is_tensorflow_file
 
 # Below this, serialising costs a few milliseconds.
@@ -23,8 +32,9 @@ LARGE_BYTES = 1 << 20
 TOO_LARGE_BYTES = 64 << 20
 _SOURCES = frozenset({"_TensorSliceDataset", "_TensorDataset"})
 # Making these again would reach outside: register with a service, write, read a file's header.
-_NEVER_AGAIN = ("DataService", "Save", "Load", "Snapshot", "List")
-
+_NEVER_AGAIN = ("DataService", "Save", "Load", "SnapshotChunk", "List")
+# Name of the source that stands in for a transfer to a device.
+TRANSFER = "plumber's stand-in for a transfer to a device"
 
 _OTHER_ATTRIBUTES = {"dataset": "_input_dataset", "options": "_options_attr"}
 
@@ -43,24 +53,23 @@ _lock = threading.Lock()
 _patched = False
 
 
-def without_large_sources(dataset: Any) -> Any:
-    """The dataset itself if it holds little, else a copy of the same operators over tiny sources.
+def serialisable(dataset: Any) -> Any:
+    """The dataset itself if it can be serialised at little cost, else a copy of the same operators that can.
 
     Random state, the user's functions and data are left alone.
 
     Raises:
-      CannotCopy: it holds too much to be serialised, and cannot be copied.
+      CannotCopy: it holds too much to be serialised, or what cannot be, and cannot be copied.
     """
-    captured = _captured_bytes(dataset)
-    if captured > TOO_LARGE_BYTES:
-        raise CannotCopy(f"its functions capture {captured >> 20} MB of tensors")
-    if not _is_large(dataset):
+    survey = _Survey()
+    survey.look_at(dataset)
+    if not survey.changes[id(dataset)]:
         return dataset
     _patch()
     try:
-        return _copy(dataset, {})
+        return _Copier(survey).copy(dataset)
     except CannotCopy:
-        if _held(dataset) > TOO_LARGE_BYTES:
+        if survey.held_bytes > TOO_LARGE_BYTES or survey.transfers:
             raise
         return dataset
 
@@ -72,37 +81,154 @@ def source_bytes(dataset: Any) -> int:
     return sum(tensor_bytes(one) for one in getattr(dataset, "_tensors", ()))
 
 
-def _is_large(dataset: Any) -> bool:
-    return source_bytes(dataset) > LARGE_BYTES or any(_is_large(one) for one in dataset._inputs())
+class _Survey:
+    """What the operators of a pipeline hold, each looked at once.
+
+    Attributes:
+      changes: id() of a dataset -> whether it or one below it has to be copied.
+      held_bytes: of arrays, captured tensors and variables, all together.
+      transfers: it copies elements to a device.
+    """
+
+    def __init__(self) -> None:
+        self.changes: dict[int, bool] = {}
+        self.held_bytes = 0
+        self.transfers = False
+
+    def look_at(self, dataset: Any) -> bool:
+        """Looks at a dataset and all below; returns whether it has to be copied."""
+        known = self.changes.get(id(dataset))
+        if known is not None:
+            return known
+        if is_transfer(dataset):
+            self.transfers = self.changes[id(dataset)] = True
+            return True
+        held = source_bytes(dataset)
+        captured = sum(one.bytes for wrapper in _traced_of(dataset) for one in _captures(wrapper))
+        self.held_bytes += held + captured
+        below = [self.look_at(one) for one in inputs_of(dataset)]
+        changed = any(below) or max(held, captured) > LARGE_BYTES
+        self.changes[id(dataset)] = changed
+        return changed
 
 
-def _captured_bytes(dataset: Any) -> int:
-    """Bytes of the tensors and variables that the functions hold: they are serialised with them."""
-    total = 0
-    for value in list(dataset.__dict__.values()):
-        function = getattr(value, "_function", None) if _is_traced(value) else None
-        for tensor in getattr(function, "captured_inputs", ()):
-            if hasattr(tensor, "_numpy"):
-                total += tensor_bytes(tensor)
-        for variable in getattr(getattr(function, "graph", None), "variables", ()):
-            total += tensor_bytes(variable)
-    return total + sum(_captured_bytes(one) for one in dataset._inputs())
+@dataclass(frozen=True)
+class _Capture:
+    """A tensor or variable that a function captures, at its position among the captured inputs."""
+
+    position: int
+    value: Any
+    bytes: int
 
 
-def _held(dataset: Any) -> int:
-    return source_bytes(dataset) + sum(_held(one) for one in dataset._inputs())
+def _captures(wrapper: Any) -> list[_Capture]:
+    """What a traced function captures and would be serialised with: eager tensors, and variables by handle."""
+    function: Any = getattr(wrapper, "_function", None)
+    try:
+        variables = {id(one.handle): one for one in getattr(function.graph, "variables", ())}
+    except (AttributeError, ReferenceError):
+        variables = {}
+    found = []
+    for position, tensor in enumerate(getattr(function, "captured_inputs", ())):
+        value = variables.get(id(tensor), tensor)
+        if value is not tensor or hasattr(tensor, "_numpy"):
+            found.append(_Capture(position, value, tensor_bytes(value)))
+    return found
 
 
-def _copy(dataset: Any, copies: dict[int, Any]) -> Any:
-    if id(dataset) in copies:
-        return copies[id(dataset)]
-    if source_bytes(dataset) > LARGE_BYTES:
-        made = _tiny_source(dataset)
-    elif not _is_large(dataset):
-        made = dataset
-    else:
-        made = _made_again(dataset, copies)
-    copies[id(dataset)] = made
+class _SmallFunction:
+    """A traced function that captures tiny tensors in the places of large ones; only to be serialised."""
+
+    def __init__(self, function: Any, captured_inputs: list[Any], kept: list[Any]) -> None:
+        self._function = function
+        self._kept = kept  # variables live as long as their handles are used
+        self.captured_inputs = captured_inputs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._function, name)
+
+
+def _with_small_captures(wrapper: Any) -> Any:
+    """The wrapper of a traced function, or one that captures little."""
+    import tensorflow as tf
+
+    captures = _captures(wrapper)
+    if sum(one.bytes for one in captures) <= LARGE_BYTES:
+        return wrapper
+    captured, kept = list(wrapper._function.captured_inputs), []
+    for one in captures:
+        if one.bytes <= LARGE_BYTES // 16:
+            continue
+        tiny = tf.zeros([min(size, 1) for size in one.value.shape], one.value.dtype)
+        if hasattr(one.value, "handle"):
+            kept.append(tf.Variable(tiny, trainable=False))
+            tiny = kept[-1].handle
+        captured[one.position] = tiny
+    made = object.__new__(type(wrapper))
+    made.__dict__.update(wrapper.__dict__, _function=_SmallFunction(wrapper._function, captured, kept))
+    return made
+
+
+class _Copier:
+    """Copies of datasets, each made once."""
+
+    def __init__(self, survey: _Survey) -> None:
+        self._survey = survey
+        self._copies: dict[int, Any] = {}
+
+    def copy(self, dataset: Any) -> Any:
+        """The dataset itself where nothing has to change, else a copy."""
+        made = self._copies.get(id(dataset))
+        if made is None:
+            made = self._copies[id(dataset)] = self._copy(dataset)
+        return made
+
+    def _copy(self, dataset: Any) -> Any:
+        if is_transfer(dataset):
+            return _instead_of_transfer(dataset)
+        if source_bytes(dataset) > LARGE_BYTES:
+            return _tiny_source(dataset)
+        if not self._survey.look_at(dataset):
+            return dataset
+        arguments = {name: self._replaced(value) for name, value in _arguments(dataset).items()}
+        return _made_again(dataset, arguments)
+
+    def _replaced(self, value: Any) -> Any:
+        from tensorflow.python.types import data as data_types
+
+        if value is DROPPED:
+            raise CannotCopy("one of its arguments was too large to be kept")
+        if isinstance(value, data_types.DatasetV2):
+            return self.copy(value)
+        if isinstance(value, dict):
+            return {name: self._replaced(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [self._replaced(one) for one in value]
+        if isinstance(value, tuple):
+            items = [self._replaced(one) for one in value]
+            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        return value
+
+
+def _instead_of_transfer(dataset: Any) -> Any:
+    """A source with the element spec of a dataset on a device; nothing is iterated."""
+    import tensorflow as tf
+    from tensorflow.core.framework import dataset_metadata_pb2
+
+    flat = dataset._flat_structure
+    types, shapes = flat["output_types"], flat["output_shapes"]
+    if tf.variant in types:
+        raise CannotCopy("ragged or sparse elements are copied to a device")
+    made = object.__new__(type(dataset))
+    made.__dict__.update(dataset.__dict__)
+    made.__dict__["_variant_tensor_attr"] = tf.raw_ops.TensorDataset(
+        components=[
+            tf.zeros([min(size or 0, 1) for size in shape] if shape.rank else [], dtype)
+            for dtype, shape in zip(types, shapes, strict=True)
+        ],
+        output_shapes=shapes,
+        metadata=dataset_metadata_pb2.Metadata(name=TRANSFER.encode()).SerializeToString(),
+    )
     return made
 
 
@@ -136,15 +262,14 @@ def _tiny_source(dataset: Any) -> Any:
     return made
 
 
-def _made_again(dataset: Any, copies: dict[int, Any]) -> Any:
+def _made_again(dataset: Any, arguments: dict[str, Any]) -> Any:
     cls = type(dataset)
     if any(name in cls.__name__ for name in _NEVER_AGAIN):
         raise CannotCopy(f"{cls.__name__} reaches outside when it is made")
-    arguments = {name: _replaced(value, copies) for name, value in _arguments(dataset).items()}
     if hasattr(dataset, "_seed"):
         # A given seed keeps the constructor from drawing one, which would advance TensorFlow's random state.
         arguments["seed"] = 1
-    functions = [value for value in dataset.__dict__.values() if _is_traced(value)]
+    functions = [_with_small_captures(one) for one in _traced_of(dataset)]
     try:
         return _called(cls, arguments, functions)
     except (TypeError, ValueError, AttributeError):
@@ -221,21 +346,8 @@ def _is_traced(value: Any) -> bool:
     return type(value).__name__ == "StructuredFunctionWrapper"
 
 
-def _replaced(value: Any, copies: dict[int, Any]) -> Any:
-    from tensorflow.python.types import data as data_types
-
-    if value is DROPPED:
-        raise CannotCopy("one of its arguments was too large to be kept")
-    if isinstance(value, data_types.DatasetV2):
-        return _copy(value, copies)
-    if isinstance(value, dict):
-        return {name: _replaced(one, copies) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_replaced(one, copies) for one in value]
-    if isinstance(value, tuple):
-        items = [_replaced(one, copies) for one in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    return value
+def _traced_of(dataset: Any) -> list[Any]:
+    return [value for value in list(dataset.__dict__.values()) if _is_traced(value)]
 
 
 @contextlib.contextmanager

@@ -118,7 +118,7 @@ def _pair(node: Node, dataset: Any, pairs: dict[int, Pair], outer: Construction 
     Args:
       outer: construction of a class that only wraps this dataset (`TFRecordDataset` around its flat map).
     """
-    made, dataset = _unwrap(dataset)
+    made, dataset = unwrap(dataset)
     outer = outer or made
     for _ in range(3):  # what a constructor made for itself is in the graph, not among the inputs
         if _fits(dataset, node) or len(node.inputs) != 1 or not _fits_below(dataset, node):
@@ -127,13 +127,13 @@ def _pair(node: Node, dataset: Any, pairs: dict[int, Pair], outer: Construction 
         node = node.inputs[0]
     for _ in range(3):  # an object whose operator TensorFlow has replaced (automatic sharding)
         inputs = construction.inputs_of(dataset)
-        if _fits(dataset, node) or len(inputs) != 1 or not _fits(_unwrap(inputs[0])[1], node):
+        if _fits(dataset, node) or len(inputs) != 1 or not _fits(unwrap(inputs[0])[1], node):
             break
-        dataset = _unwrap(inputs[0])[1]
+        dataset = unwrap(inputs[0])[1]
     own = construction.construction_of(dataset)
     functions = dict(own.functions) if own is not None else construction.functions_of(dataset)
     pairs[id(node)] = Pair(outer or own, dataset, functions)
-    inputs = construction.inputs_of(dataset)
+    inputs = construction.inputs_of(dataset) or construction.distributed_by(dataset)
     below = list(node.inputs)
     if len(inputs) == len(below):
         for child, one in zip(below, inputs, strict=False):
@@ -150,8 +150,8 @@ def _skipped_internal(node: Node, dataset: Any) -> bool:
     return (
         len(node.inputs) == 1
         and kind_of(node.op) in ("Map", "ParallelMap")
-        and _fits(_unwrap(dataset)[1], node.inputs[0])
-        and not _fits(_unwrap(dataset)[1], node)
+        and _fits(unwrap(dataset)[1], node.inputs[0])
+        and not _fits(unwrap(dataset)[1], node)
     )
 
 
@@ -176,7 +176,7 @@ def _inputs_below(node: Node) -> Iterator[Node]:
         yield from _inputs_below(child)
 
 
-def _unwrap(dataset: Any) -> tuple[Construction | None, Any]:
+def unwrap(dataset: Any) -> tuple[Construction | None, Any]:
     """(construction of the outermost wrapper with a name of its own, the dataset with the operator)."""
     outer = None
     for _ in range(32):
@@ -201,7 +201,7 @@ def _unwrap(dataset: Any) -> tuple[Construction | None, Any]:
 def _fits(dataset: Any, node: Node) -> bool:
     if dataset is None:
         return False
-    name = re.sub(r"(Dataset)?(V\d+)?$", "", type(_unwrap(dataset)[1]).__name__.lstrip("_"))
+    name = re.sub(r"(Dataset)?(V\d+)?$", "", type(unwrap(dataset)[1]).__name__.lstrip("_"))
     kind = kind_of(node.op)
     return name == kind or name == "Variant" or kind.endswith(name) or name in kind
 
@@ -245,6 +245,8 @@ def _is_part(one: Written, consumer: Node, child: Node, pairs: dict[int, Pair]) 
     head, made = one.pair.construction, pair.construction
     if head is None or made is None or head.site is None:
         return False
+    if _is_file_names(consumer, child) and head.method == made.method and head.site == made.site:
+        return True
     if head.method not in _METHODS and head.method != _CALL_OF_A_CLASS:
         return False  # a whole pipeline made by one call (make_csv_dataset): its operators are told apart
     if head.site != made.site or head.method != made.method:
@@ -257,6 +259,14 @@ def _is_reader_body(consumer: Node, child: Node) -> bool:
         graphs.base_op(child.op) in _READERS
         and "read_one_file" in child.function
         and child in consumer.bodies
+    )
+
+
+def _is_file_names(consumer: Node, child: Node) -> bool:
+    """The names that a reader was given, made into a dataset."""
+    return any(_is_reader_body(consumer, body) for body in consumer.bodies) and kind_of(child.op) in (
+        "Tensor",
+        "TensorSlice",
     )
 
 
