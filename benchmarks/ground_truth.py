@@ -38,6 +38,8 @@ class Totals:
     cpu_s: float
     wall_s: float
     waited_s: float = 0.0
+    between_calls: int = 0
+    between_cpu_s: float = 0.0
 
     def __sub__(self, earlier: Totals) -> Totals:
         return Totals(
@@ -45,6 +47,8 @@ class Totals:
             self.cpu_s - earlier.cpu_s,
             self.wall_s - earlier.wall_s,
             self.waited_s - earlier.waited_s,
+            self.between_calls - earlier.between_calls,
+            self.between_cpu_s - earlier.between_cpu_s,
         )
 
     @property
@@ -55,6 +59,11 @@ class Totals:
     def wait_per_call_s(self) -> float:
         """Wall time without CPU time: for a function that sleeps, its sleep."""
         return (self.wall_s - self.cpu_s) / self.calls
+
+    @property
+    def overhead_per_call_s(self) -> float:
+        """CPU time of the calling thread from the end of one call to the beginning of its next one."""
+        return self.between_cpu_s / self.between_calls if self.between_calls else 0.0
 
     @property
     def waited_per_call_s(self) -> float:
@@ -69,11 +78,19 @@ class Books:
         self._lock = threading.Lock()
         self._totals = Totals(0, 0.0, 0.0)
 
-    def add(self, cpu_s: float, wall_s: float, waited_s: float = 0.0) -> None:
+    def add(
+        self, cpu_s: float, wall_s: float, waited_s: float = 0.0, between_cpu_s: float | None = None
+    ) -> None:
+        """One more call; `between_cpu_s`: what its thread used since its last call, None if that is unknown."""
         with self._lock:
             total = self._totals
             self._totals = Totals(
-                total.calls + 1, total.cpu_s + cpu_s, total.wall_s + wall_s, total.waited_s + waited_s
+                total.calls + 1,
+                total.cpu_s + cpu_s,
+                total.wall_s + wall_s,
+                total.waited_s + waited_s,
+                total.between_calls + (between_cpu_s is not None),
+                total.between_cpu_s + (between_cpu_s or 0.0),
             )
 
     @property
@@ -139,10 +156,16 @@ def recorded(name: str, books: Books, work: Callable[[], float]) -> MapFunction:
       work: returns the seconds that it waited for something outside.
     """
 
+    # By thread: what is local to a thread of TensorFlow's lasts for one call only.
+    ended: dict[int, float] = {}
+
     def call(value: np.ndarray) -> np.ndarray:
         cpu, wall = time.thread_time(), time.perf_counter()
+        thread = threading.get_ident()
+        between = cpu - ended[thread] if thread in ended else None
         waited = work()
-        books.add(time.thread_time() - cpu, time.perf_counter() - wall, waited)
+        ended[thread] = time.thread_time()
+        books.add(ended[thread] - cpu, time.perf_counter() - wall, waited, between)
         return value
 
     def function(value: tf.Tensor) -> tf.Tensor:

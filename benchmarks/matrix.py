@@ -216,9 +216,9 @@ def _file_read(books: Books) -> MapFunction:
         with lock:
             turn[0] = (turn[0] + 1) % parts
             offset = turn[0] * _READ_BYTES
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(file.fileno(), offset, _READ_BYTES, os.POSIX_FADV_DONTNEED)
         begin = _Clocks.now()
+        if hasattr(os, "posix_fadvise"):  # which waits for the kernel's own threads
+            os.posix_fadvise(file.fileno(), offset, _READ_BYTES, os.POSIX_FADV_DONTNEED)
         os.pread(file.fileno(), _READ_BYTES, offset)
         return _Clocks.now().waited_since(begin)
 
@@ -259,22 +259,12 @@ class _Clocks:
 
     @staticmethod
     def now() -> _Clocks:
-        queue_ns = os.pread(_schedstat(), 100, 0).split()[1]
+        queue_ns = Path("/proc/thread-self/schedstat").read_bytes().split()[1]
         return _Clocks(time.perf_counter(), time.thread_time(), int(queue_ns) * 1e-9)
 
     def waited_since(self, begin: _Clocks) -> float:
         on_core = self.cpu_s - begin.cpu_s + self.run_queue_s - begin.run_queue_s
         return max(self.wall_s - begin.wall_s - on_core, 0.0)
-
-
-_local = threading.local()
-
-
-def _schedstat() -> int:
-    """Descriptor of the calling thread's scheduler statistics."""
-    if not hasattr(_local, "file"):
-        _local.file = open("/proc/thread-self/schedstat", "rb")  # noqa: SIM115 it lives as long as the thread
-    return int(_local.file.fileno())
 
 
 def describe(outcomes: Sequence[Outcome]) -> str:

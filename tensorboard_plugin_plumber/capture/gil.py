@@ -27,7 +27,7 @@ if sys.platform == "linux":
     from resource import RUSAGE_THREAD, getrusage
 
 # A probe's sleep: its length is random, so that nothing that comes at regular intervals is in step with it.
-_SLEEP_S = (5e-5, 4e-3)
+_SLEEP_S = (5e-5, 1e-2)
 # Threads of one pool that a probe looks into, at most.
 _MOST_THREADS = 32
 # To learn the lock's futex: a sleep of the shortest kind, and how long to hold the lock at most while it ends.

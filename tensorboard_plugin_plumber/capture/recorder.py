@@ -121,17 +121,21 @@ class Recorder:
             )
         )
 
-    def probe_lock(self, pipelines: Sequence[FollowedPipeline], probes: int) -> None:
+    def probe_lock(self, pipelines: Sequence[FollowedPipeline], probes: int) -> bool:
         """Asks for Python's interpreter lock, where a live pipeline runs Python; without the session's lock.
 
         Args:
           pipelines: all that the graph record has.
           probes: how often.
+
+        Returns:
+          Whether there was a reason to.
         """
         now_s = time.perf_counter()
         pools = [(p.pool.ids, p.on_lock) for p in pipelines if p.runs_python and now_s < p.live_until_s]
         for _ in range(probes if pools else 0):
             self._lock_times.probe(pools)
+        return bool(pools)
 
     def send(self) -> None:
         """Hands to the sink what is ready."""

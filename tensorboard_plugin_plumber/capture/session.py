@@ -29,8 +29,9 @@ from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 _FIRST_INTERVAL_S = 1.0
 # A log directory that hangs must not keep training from ending.
 _PATIENCE_S = 10.0
-# Probes of the interpreter lock at each look, where nobody trains meanwhile.
-_LOCK_PROBES_ALONE = 4
+# Probes of the interpreter lock at each look, and the time between looks, where nobody trains meanwhile.
+_LOCK_PROBES_ALONE = 3
+_LOCK_PERIOD_ALONE_S = 0.05
 
 
 class CaptureSession:
@@ -238,9 +239,12 @@ class CaptureSession:
         self._recorder.send()
         if sample_due:
             self._calibrate()
+        period_s = self._looks.period_s(now_s)
         with guard.protect("probe the interpreter lock"):
-            self._recorder.probe_lock(self._registry.pipelines, self._lock_probes)
-        return self._looks.period_s(now_s)
+            probed = self._recorder.probe_lock(self._registry.pipelines, self._lock_probes)
+            if probed and self._lock_probes > 1:
+                period_s = min(period_s, _LOCK_PERIOD_ALONE_S)
+        return period_s
 
     def _calibrate(self) -> None:
         """Measures, once per process, what calls cost; without the lock, for it takes a while."""
