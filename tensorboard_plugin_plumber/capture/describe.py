@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tensorboard_plugin_plumber.capture import elsewhere, graphs, legality, places, running, settings
-from tensorboard_plugin_plumber.capture.functions import Facts, python_facts
+from tensorboard_plugin_plumber.capture import elsewhere, graphs, legality, running, settings, sources
+from tensorboard_plugin_plumber.capture.facts import PipelineFacts, function_place, python_of, user_function
+from tensorboard_plugin_plumber.capture.functions import RANDOM_DATASETS, Facts
 from tensorboard_plugin_plumber.capture.running import Running
 from tensorboard_plugin_plumber.capture.written import Written, operators_of
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
@@ -25,6 +26,8 @@ class Description:
     # By index of pipeline.running: indices of its inputs, and of the roots of its function's bodies.
     inputs: tuple[tuple[int, ...], ...]
     bodies: tuple[tuple[int, ...], ...]
+    # What reads files, by names that the graph shows.
+    readings: tuple[sources.Reading, ...] = ()
 
 
 def describe(dataset: Any, *, role: str) -> Description:
@@ -66,6 +69,7 @@ def _describe(dataset: Any, role: str) -> Description:
         pipeline,
         tuple(tuple(child.index for child in one.children) for one in matched),
         tuple(tuple(child.index for child in one.bodies) for one in matched),
+        sources.readings_of(root),
     )
 
 
@@ -110,7 +114,8 @@ def _fill_operators(
                 head and not _is_head(matched[executes[operator.id]], operator)
             ):
                 executes[operator.id] = one.index
-    caches = legality.cache(operators[0], library) if operators else {}
+    cardinalities = {one.id: settings.cardinality_of(one) for one in operators}
+    facts = PipelineFacts(operators[0], library, cardinalities) if operators else None
     for operator in operators:
         out = pipeline.operators.add(id=operator.id, type=operator.type, in_body=operator.in_body)
         parent = operator.parent
@@ -118,15 +123,18 @@ def _fill_operators(
             parent = parent.parent
         out.parent = parent.id if parent is not None else ""
         _fill_source(out, operator)
-        found = legality.facts(operator, library)
+        assert facts is not None
+        found = facts.whole(operator)
         _fill_function(out, operator, found)
         if operator.id in executes:
             out.running = executes[operator.id]
         settings.fill_operator(out, operator)
-        out.random = bool(found.random) or _is_random_source(operator)
-        out.cardinality = settings.cardinality_of(operator)
-        _fill_verdict(out.cache, caches[operator.id])
-        parallel = legality.parallel(operator, library)
+        out.random = found.draws or _is_random_source(operator)
+        out.cardinality = cardinalities[operator.id]
+        edge = facts.edges[operator.id]
+        out.facts.extend(fact.message(edge.repeated) for fact in edge.facts)
+        _fill_verdict(out.cache, legality.cache(operator, facts))
+        parallel = legality.parallel(operator, facts)
         if parallel is not None:
             _fill_verdict(out.parallel, parallel)
         given = next((names[tag] for tag in operator.head.tags if tag in names), "")
@@ -145,43 +153,28 @@ def _fill_source(out: m.Operator, operator: Written) -> None:
 
 
 def _fill_function(out: m.Operator, operator: Written, found: Facts) -> None:
-    record = _user_function(operator)
-    if record is None and not (found.python and operator.type == "Generator"):
+    record = user_function(operator)
+    python = python_of(operator, found)
+    if record is None and not python:
         return
     function = out.function
     if record is not None:
         function.name = record.name
-        if record.place is not None:
-            function.source.path, function.source.line, function.source.scope = record.place
-        if record.name == "<lambda>" and places.is_generated(record.code) and out.HasField("source"):
-            # Autograph knows the statement only; the call is nearer.
-            function.source.line = out.source.line
-    python = list(found.python)
-    if operator.type == "Generator" and record is not None:
-        python.append(python_facts(record.name, record.code, record.fixed))
+        place = function_place(operator)
+        if place is not None:
+            function.source.path, function.source.line, function.source.scope = place
     function.python = bool(python)
-    function.random = bool(found.random) or any(one.random for one in python)
+    function.random = found.draws or any(one.random for one in python)
     function.seeded = found.all_seeded
     function.stateful = found.stateful
     function.may_wait = found.may_wait or bool(python)
-    function.writes.extend(dict.fromkeys((*found.writes, *(what for one in python for what in one.writes))))
-
-
-def _user_function(operator: Written) -> Any:
-    """The function the user gave: the first that is not TensorFlow's own; None if there is none."""
-    records = list(operator.functions.values())
-    own = [one for one in records if one.code is None or not places.is_tensorflow_file(one.code.co_filename)]
-    if own:
-        return own[0]
-    return None
+    function.writes.extend(
+        dict.fromkeys((*found.graph_writes, *(what for one in python for what in one.writes)))
+    )
 
 
 def _is_random_source(operator: Written) -> bool:
-    return any(
-        graphs.base_op(node.op)
-        in ("ShuffleDataset", "ShuffleAndRepeatDataset", "RandomDataset", "SamplingDataset")
-        for node in operator.nodes
-    )
+    return any(graphs.base_op(node.op) in RANDOM_DATASETS for node in operator.nodes)
 
 
 def _fill_verdict(out: m.Legality, verdict: legality.Verdict) -> None:

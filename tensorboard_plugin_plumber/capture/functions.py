@@ -1,24 +1,24 @@
-"""What a user's function does, read from its traced graph and its Python bytecode.
+"""What a user's function does, read from its traced graph.
 
-Nothing is run. A traced function is walked through every function that it calls; a Python function
-behind `py_function`, `numpy_function` or a generator is judged by its bytecode: what it visibly
-writes that outlives the call.
+Nothing is run. A traced function is walked through every function that it calls; each body is looked
+at once. Python that it runs (`py_function`, `numpy_function`) is judged by `python_functions`.
 """
 
 from __future__ import annotations
 
-import dis
 import functools
-import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tensorflow.python.framework import op_def_registry
+from tensorflow.python.framework import op_def_registry, tensor_util
 
-from tensorboard_plugin_plumber.capture import graphs, places
+from tensorboard_plugin_plumber.capture import graphs
+from tensorboard_plugin_plumber.capture.python_functions import PythonFacts, python_facts
 
 PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+#: Datasets whose outcome depends on random draws.
+RANDOM_DATASETS = frozenset({"RandomDataset", "ShuffleDataset", "ShuffleAndRepeatDataset", "SamplingDataset"})
 _RANDOM_OPS = frozenset(
     {
         "Multinomial",
@@ -27,8 +27,6 @@ _RANDOM_OPS = frozenset(
         "SampleDistortedBoundingBox",
         "SampleDistortedBoundingBoxV2",
         "NonDeterministicInts",
-        "RngReadAndSkip",
-        "RngSkip",
         "AllCandidateSampler",
         "FixedUnigramCandidateSampler",
         "LearnedUnigramCandidateSampler",
@@ -37,10 +35,31 @@ _RANDOM_OPS = frozenset(
         "UniformCandidateSampler",
     }
 )
-_RANDOM_DATASETS = frozenset(
-    {"RandomDataset", "ShuffleDataset", "ShuffleAndRepeatDataset", "SamplingDataset"}
+_GENERATOR_OPS = frozenset({"RngReadAndSkip", "RngSkip"})
+_GENERATOR_PREFIXES = (
+    "StatefulUniform",
+    "StatefulStandardNormal",
+    "StatefulTruncated",
+    "StatefulRandom",
 )
-# Writes, and what to call them.
+# As random as their seed, which is an input.
+_STATELESS_PREFIXES = (
+    "StatelessRandom",
+    "StatelessTruncated",
+    "StatelessParameterized",
+    "StatelessMultinomial",
+)
+_STATELESS_OPS = frozenset({"StatelessSampleDistortedBoundingBox", "StatelessShuffle", "RandomIndexShuffle"})
+# They only prepare a seed, or are derivatives: no draws of their own.
+_NO_DRAWS = frozenset(
+    {
+        "StatelessRandomGetAlg",
+        "StatelessRandomGetKeyCounter",
+        "StatelessRandomGetKeyCounterAlg",
+        "RandomGammaGrad",
+    }
+)
+# Writes, and what to call them; the rest of those that write variables goes by the prefixes below.
 _WRITES = {
     "AssignVariableOp": "a variable",
     "AssignAddVariableOp": "a variable",
@@ -58,23 +77,40 @@ _WRITES = {
     "Save": "a file",
     "PrintV2": "the console",
     "Print": "the console",
+    "QueueEnqueue": "a queue",
+    "QueueEnqueueMany": "a queue",
+    "QueueDequeue": "a queue",
+    "QueueDequeueMany": "a queue",
+    "QueueDequeueUpTo": "a queue",
+    "Stage": "a staging area",
+    "Unstage": "a staging area",
+}
+_WRITES_BY_PREFIX = {
+    "ResourceScatter": "a variable",
+    "ResourceStridedSliceAssign": "a variable",
+    "ResourceApply": "a variable",
+    "ResourceSparseApply": "a variable",
     "WriteScalarSummary": "a summary",
     "WriteSummary": "a summary",
     "WriteImageSummary": "a summary",
-    "QueueEnqueue": "a queue",
-    "TensorArrayWrite": "",
+    "WriteAudioSummary": "a summary",
+    "WriteHistogramSummary": "a summary",
+    "WriteGraphSummary": "a summary",
+    "WriteRawProtoSummary": "a summary",
+    "StatefulUniform": "a random generator's state",
+    "StatefulStandardNormal": "a random generator's state",
+    "StatefulTruncated": "a random generator's state",
+    "StatefulRandom": "a random generator's state",
 }
-_SCATTERS = ("ResourceScatter", "ResourceStridedSliceAssign", "ResourceApply", "ResourceSparseApply")
 _READS_VARIABLE = frozenset(
     {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableV2", "Variable"}
 )
+_READS_TABLE = frozenset({"LookupTableFind", "LookupTableSize", "LookupTableExport"})
+_CLOCKS = frozenset({"Timestamp"})
 # Stateful in TensorFlow's books, yet the same for the same input.
 _HARMLESS = frozenset(
     {
         "Assert",
-        "LookupTableFind",
-        "LookupTableSize",
-        "LookupTableExport",
         "HashTable",
         "MutableHashTable",
         "MutableDenseHashTable",
@@ -96,9 +132,21 @@ _HARMLESS = frozenset(
         "DummySeedGenerator",
         "DummyIterationCounter",
         "AnonymousSeedGenerator",
+        "AnonymousRandomSeedGenerator",
         "AnonymousMemoryCache",
+        "AnonymousIterator",
+        "AnonymousIteratorV2",
+        "AnonymousIteratorV3",
+        "MakeIterator",
+        "IteratorGetNext",
+        "IteratorGetNextAsOptional",
+        "DeleteIterator",
+        "ReduceDataset",
+        "DatasetToSingleElement",
+        "FlushSummaryWriter",
         "TensorArray",
         "TensorArrayRead",
+        "TensorArrayWrite",
         "TensorArrayGather",
         "TensorArrayScatter",
         "TensorArraySize",
@@ -115,6 +163,10 @@ _HARMLESS = frozenset(
         "GetElementAtIndex",
     }
 )
+# Call frames, not state of their own.
+_FRAMES = frozenset(
+    {"StatefulPartitionedCall", "If", "While", "Case", "RemoteCall", "Placeholder", "NoOp", "Assert"}
+)
 _WAITS = PYTHON_OPS | {
     "ReadFile",
     "MatchingFiles",
@@ -127,294 +179,327 @@ _WAITS = PYTHON_OPS | {
     "QueueDequeue",
     "BigQueryReader",
 }
-_MUTATORS = frozenset(
-    {
-        "append",
-        "extend",
-        "insert",
-        "add",
-        "update",
-        "pop",
-        "popitem",
-        "remove",
-        "discard",
-        "clear",
-        "setdefault",
-        "write",
-        "writelines",
-        "put",
-        "put_nowait",
-        "send",
-        "appendleft",
-        "extendleft",
-        "popleft",
-        "sort",
-        "reverse",
-        "assign",
-        "assign_add",
-        "assign_sub",
-        "shuffle",
-        "seed",
-        "__setitem__",
-        "__setattr__",
-    }
-)
-_RANDOM_MODULES = frozenset(
-    {
-        "random",
-        "randint",
-        "randn",
-        "rand",
-        "choice",
-        "uniform",
-        "normal",
-        "default_rng",
-        "permutation",
-        "shuffle",
-        "sample",
-        "integers",
-        "secrets",
-        "uuid4",
-    }
-)
 
 
 @dataclass(frozen=True)
-class PythonFacts:
-    """What the bytecode of one Python function shows."""
+class DatasetDraw:
+    """A random dataset made inside a function; a new one for each call.
 
-    name: str
-    code: types.CodeType | None
-    # What it visibly writes beyond its own locals.
-    writes: tuple[str, ...] = ()
-    random: bool = False
+    Attributes:
+      op: "ShuffleDatasetV3".
+      seeded: a seed decides all of its draws, so that each new one draws the same.
+    """
+
+    op: str
+    seeded: bool
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What one traced function does, with all that it calls."""
+    """What traced functions do, with all that they call. Names are those of TensorFlow's ops.
 
-    # Python functions it runs for each call; unknown ones have no code.
+    Attributes:
+      python: Python functions that they run for each call.
+      random: ops that draw from a state of their own or of a generator.
+      seeded: those of `random` whose draws a seed or a generator's state decides.
+      generators: those of `random` that draw from a generator's state.
+      stateless: ops that draw from a seed that is their input.
+      fed: some seed of `stateless` depends on an argument of the function.
+      datasets: random datasets that are made inside.
+      graph_writes: what their ops write, in words.
+      reads_variables, reads_tables: they read some that may change.
+      clocks: ops that read the time.
+      unknown: stateful ops that are on no list.
+      stateful: they hold ops that TensorFlow calls stateful.
+      may_wait: they hold ops that may wait for something else than a core.
+    """
+
     python: tuple[PythonFacts, ...] = ()
-    # Random ops: those of any kind, and those whose draws a seed or a generator's state decides.
     random: tuple[str, ...] = ()
     seeded: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
+    generators: tuple[str, ...] = ()
+    stateless: tuple[str, ...] = ()
+    fed: bool = False
+    datasets: tuple[DatasetDraw, ...] = ()
+    graph_writes: tuple[str, ...] = ()
     reads_variables: bool = False
-    # Stateful ops that are on no list.
+    reads_tables: bool = False
+    clocks: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     stateful: bool = False
     may_wait: bool = False
 
     @property
+    def writes(self) -> tuple[str, ...]:
+        """What their ops and the Python functions write, in words."""
+        in_python = (what for one in self.python for what in one.writes)
+        return tuple(dict.fromkeys((*self.graph_writes, *in_python)))
+
+    @property
+    def draws(self) -> bool:
+        """It draws random numbers that nothing it is given decides."""
+        return bool(self.random or self.datasets or (self.stateless and self.graph_writes))
+
+    @property
     def all_seeded(self) -> bool:
-        """It is random, and a seed decides all of it."""
+        """It draws from states, and seeds decide all of that."""
         return bool(self.random) and len(self.random) == len(self.seeded)
 
 
-def facts_of(names: Iterable[str], library: dict[str, Any]) -> Facts:
-    """Walks traced functions by their library names, through every function they call."""
+class Library:
+    """The traced functions of one serialised dataset.
+
+    Args:
+      functions: by library name, `FunctionDef`s.
+      claimed: (function, node) of the datasets in function bodies that are operators of their own,
+        whose functions are not part of what the function around them does.
+    """
+
+    def __init__(
+        self, functions: Mapping[str, Any], claimed: frozenset[tuple[str, str]] = frozenset()
+    ) -> None:
+        self._functions = functions
+        self._claimed = claimed
+        self._bodies: dict[str, _Body] = {}
+
+    def facts(self, names: Iterable[str], *, whole: bool = False) -> Facts:
+        """What the named functions do.
+
+        Args:
+          whole: claimed datasets inside them count as part of them.
+        """
+        facts = [body.whole if whole else body.own for body in self._walk(list(names), whole)]
+        if not facts:
+            return Facts()
+        return facts[0] if len(facts) == 1 else _union(facts)
+
+    def _walk(self, todo: list[str], whole: bool) -> list[_Body]:
+        found: dict[str, _Body] = {}
+        while todo:
+            name = todo.pop()
+            if name in found or name not in self._functions:
+                continue
+            body = found[name] = self._body(name)
+            todo += body.calls
+            if whole:
+                todo += body.claimed_calls
+        return list(found.values())
+
+    def _body(self, name: str) -> _Body:
+        if name not in self._bodies:
+            self._bodies[name] = _look(self._functions[name], self._claimed)
+        return self._bodies[name]
+
+
+@dataclass(frozen=True)
+class _Body:
+    """One function body: what it does itself, and what it calls."""
+
+    own: Facts
+    # With the claimed datasets in it.
+    whole: Facts
+    calls: tuple[str, ...]
+    # Functions of claimed datasets.
+    claimed_calls: tuple[str, ...]
+
+
+def _union(facts: list[Facts]) -> Facts:
+    def every(name: str) -> tuple[Any, ...]:
+        return tuple(one for each in facts for one in getattr(each, name))
+
+    return Facts(
+        python=every("python"),
+        random=every("random"),
+        seeded=every("seeded"),
+        generators=every("generators"),
+        stateless=every("stateless"),
+        fed=any(one.fed for one in facts),
+        datasets=every("datasets"),
+        graph_writes=tuple(dict.fromkeys(every("graph_writes"))),
+        reads_variables=any(one.reads_variables for one in facts),
+        reads_tables=any(one.reads_tables for one in facts),
+        clocks=tuple(dict.fromkeys(every("clocks"))),
+        unknown=tuple(dict.fromkeys(every("unknown"))),
+        stateful=any(one.stateful for one in facts),
+        may_wait=any(one.may_wait for one in facts),
+    )
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What is known of an op by its name alone."""
+
+    calls: tuple[str, ...] = ()
+    list_calls: tuple[str, ...] = ()
+    dataset: bool = False
+    python: bool = False
+    random: bool = False
+    generator: bool = False
+    stateless: bool = False
+    random_dataset: bool = False
+    writes: str = ""
+    reads_variable: bool = False
+    reads_table: bool = False
+    clock: bool = False
+    unknown: bool = False
+    stateful: bool = False
+    waits: bool = False
+    # None of the above.
+    plain: bool = False
+
+
+@functools.lru_cache(maxsize=4096)
+def _kind(op: str) -> _Kind:
+    base = graphs.base_op(op)
+    definition = op_def_registry.get(op)
+    calls = list_calls = ()
+    declared = False
+    if definition is not None:
+        calls = tuple(one.name for one in definition.attr if one.type == "func")
+        list_calls = tuple(one.name for one in definition.attr if one.type == "list(func)")
+        declared = definition.is_stateful
+    if graphs.is_dataset_op(op):
+        return _Kind(calls, list_calls, dataset=True, random_dataset=base in RANDOM_DATASETS)
+    if op in PYTHON_OPS:
+        return _Kind(python=True, stateful=True, waits=True)
+    stateless = base not in _NO_DRAWS and (base in _STATELESS_OPS or base.startswith(_STATELESS_PREFIXES))
+    generator = base in _GENERATOR_OPS or op.startswith(_GENERATOR_PREFIXES)
+    random = generator or base in _RANDOM_OPS or op in _RANDOM_OPS or _is_random_by_name(op, base)
+    writes = _WRITES.get(base) or _WRITES.get(op) or ""
+    writes = writes or next((what for name, what in _WRITES_BY_PREFIX.items() if op.startswith(name)), "")
+    reads_variable, reads_table, clock = base in _READS_VARIABLE, base in _READS_TABLE, base in _CLOCKS
+    known = random or writes or reads_variable or reads_table or clock or base in _HARMLESS
+    kind = _Kind(
+        calls,
+        list_calls,
+        random=random,
+        generator=generator,
+        stateless=stateless,
+        writes=writes,
+        reads_variable=reads_variable,
+        reads_table=reads_table,
+        clock=clock,
+        unknown=declared and not known,
+        stateful=bool(writes) or (declared and base not in _FRAMES),
+        waits=base in _WAITS,
+    )
+    called = bool(calls or list_calls) or definition is None
+    return _Kind(plain=True) if kind == _Kind() and not called else kind
+
+
+def _is_random_by_name(op: str, base: str) -> bool:
+    return op.startswith("Random") and base not in _STATELESS_OPS and base not in _NO_DRAWS
+
+
+def _look(function: Any, claimed: frozenset[tuple[str, str]]) -> _Body:
+    """Looks through one function body once."""
+    name = function.signature.name
     python: list[PythonFacts] = []
     random: list[str] = []
     seeded: list[str] = []
+    generators: list[str] = []
+    stateless: list[Any] = []
+    datasets: list[DatasetDraw] = []
+    claimed_datasets: list[DatasetDraw] = []
+    clocks: list[str] = []
     writes: list[str] = []
     unknown: list[str] = []
-    reads = stateful = waits = False
-    todo, seen = list(names), set()
-    while todo:
-        name = todo.pop()
-        function = library.get(name)
-        if name in seen or function is None:
+    calls: list[str] = []
+    claimed_calls: list[str] = []
+    variables = tables = stateful = waits = False
+    for node in function.node_def:
+        op = node.op
+        kind = _kind(op)
+        if kind.plain:
             continue
-        seen.add(name)
-        for node in function.node_def:
-            for value in node.attr.values():
-                if value.HasField("func"):
-                    todo.append(value.func.name)
-                todo += [one.name for one in value.list.func]
-            op = graphs.base_op(node.op)
-            if node.op in PYTHON_OPS:
-                python.append(_python_facts(node))
-                waits = stateful = True
-                continue
-            if graphs.is_dataset_op(node.op):
-                if op in _RANDOM_DATASETS:
-                    random.append(node.op)
-                continue
-            if is_random_op(node.op):
-                random.append(node.op)
-                if _is_seeded(node):
-                    seeded.append(node.op)
-            waits = waits or op in _WAITS
-            if op in _READS_VARIABLE:
-                reads = True
-            elif op in _WRITES or node.op in _WRITES or node.op.startswith(_SCATTERS):
-                what = _WRITES.get(op, _WRITES.get(node.op, "a variable"))
-                if what:
-                    writes.append(what)
-                    stateful = True
-            elif op not in _HARMLESS and not is_random_op(node.op):
-                definition = op_def_registry.get(node.op)
-                if definition is not None and definition.is_stateful:
-                    unknown.append(node.op)
-            definition = op_def_registry.get(node.op)
-            stateful = stateful or bool(
-                definition is not None and definition.is_stateful and op not in _FRAMES
-            )
-    for one in python:
-        writes += one.writes
-    return Facts(
+        is_claimed = kind.dataset and (name, node.name) in claimed
+        if kind.calls or kind.list_calls:
+            into = claimed_calls if is_claimed else calls
+            into += [node.attr[one].func.name for one in kind.calls if one in node.attr]
+            into += [each.name for one in kind.list_calls for each in node.attr[one].list.func]
+        elif op_def_registry.get(op) is None:
+            calls.append(op)  # a call by the function's own name
+        if kind.random_dataset:
+            draw = DatasetDraw(op, _is_seeded_dataset(node, function))
+            (claimed_datasets if is_claimed else datasets).append(draw)
+        if kind.python:
+            python.append(_python_function(node))
+        if kind.random:
+            random.append(op)
+            if kind.generator:
+                generators.append(op)
+            if kind.generator or any(node.attr[one].i for one in ("seed", "seed2") if one in node.attr):
+                seeded.append(op)
+        if kind.stateless:
+            stateless.append(node)
+        if kind.writes:
+            writes.append(kind.writes)
+        if kind.clock:
+            clocks.append(op)
+        if kind.unknown:
+            unknown.append(op)
+        variables = variables or kind.reads_variable
+        tables = tables or kind.reads_table
+        stateful = stateful or kind.stateful
+        waits = waits or kind.waits
+    own = Facts(
         tuple(python),
         tuple(random),
         tuple(seeded),
+        tuple(generators),
+        tuple(node.op for node in stateless),
+        bool(stateless) and _is_fed(function, stateless),
+        tuple(datasets),
         tuple(dict.fromkeys(writes)),
-        reads,
+        variables,
+        tables,
+        tuple(dict.fromkeys(clocks)),
         tuple(dict.fromkeys(unknown)),
         stateful,
         waits,
     )
+    whole = own if not claimed_datasets else _union([own, Facts(datasets=tuple(claimed_datasets))])
+    return _Body(own, whole, tuple(calls), tuple(claimed_calls))
 
 
-# Call frames, not state of their own.
-_FRAMES = frozenset(
-    {"StatefulPartitionedCall", "If", "While", "Case", "RemoteCall", "Placeholder", "NoOp", "Assert"}
-)
-
-
-def is_random_op(op: str) -> bool:
-    """Whether an op draws random numbers from a state of its own or of a generator."""
-    if op in _RANDOM_OPS or op.startswith(
-        ("StatefulUniform", "StatefulStandardNormal", "StatefulTruncated", "StatefulRandom")
-    ):
-        return True
-    return op.startswith("Random") and not graphs.is_dataset_op(op)
-
-
-def _is_seeded(node: Any) -> bool:
-    if node.op.startswith(("Stateful", "Rng")):
-        return True  # the generator's state decides
-    return any(node.attr[name].i for name in ("seed", "seed2") if name in node.attr)
-
-
-def _python_facts(node: Any) -> PythonFacts:
+def _python_function(node: Any) -> PythonFacts:
     """Facts of the Python function behind a py_function or numpy_function node."""
     from tensorflow.python.ops import script_ops
 
     token = node.attr["token"].s.decode(errors="replace")
     function = script_ops._py_funcs.get(token)
     function = getattr(function, "_func", function)
-    if function is None:
-        return PythonFacts("a Python function", None)
-    code = places.code_of(function)
-    return python_facts(places.function_name(function), code, places.fixed_names(function, code))
+    return PythonFacts("a Python function", None) if function is None else python_facts(function)
 
 
-def python_facts(name: str, code: types.CodeType | None, fixed: frozenset[str] = frozenset()) -> PythonFacts:
-    """Facts of a Python function by its bytecode; TensorFlow's own functions are taken as clean.
-
-    Args:
-      fixed: names of modules, functions and classes: `np.sort` mutates nothing of the user's.
-    """
-    if code is None or not places.is_user_file(code.co_filename):
-        return PythonFacts(name, code)
-    writes, random = _scan(code)
-    seen = tuple(one for one in writes if not any(one.startswith(f"{module} by .") for module in fixed))
-    return PythonFacts(name, code, seen, random)
-
-
-@functools.lru_cache(maxsize=1024)
-def _scan(code: types.CodeType) -> tuple[tuple[str, ...], bool]:
-    """What a code object visibly writes beyond its locals, and whether it names a source of randomness.
-
-    Follows, straight through the instructions, which values on the stack come from outside the
-    function (globals, outer variables, self). Jumps are not followed: a linear look is enough to
-    see a store or a mutating method.
-    """
-    writes: list[str] = []
-    free = set(code.co_freevars)
-    random = bool(_RANDOM_MODULES & set(code.co_names))
-    own = "self" if code.co_argcount and code.co_varnames[:1] == ("self",) else None
-    stack: list[str | None] = []
-
-    def pop() -> str | None:
-        return stack.pop() if stack else None
-
-    for one in dis.get_instructions(code):
-        name, operand = one.opname, one.argval
-        effect = dis.stack_effect(one.opcode, one.arg, jump=False)
-        if name in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-            writes.append(f"the global {operand}")
-        elif name in ("STORE_DEREF", "DELETE_DEREF") and operand in free:
-            writes.append(f"the outer variable {operand}")
-        if name in ("LOAD_GLOBAL", "LOAD_NAME") or (name.endswith("DEREF") and name.startswith("LOAD")):
-            outer = str(operand) if name in ("LOAD_GLOBAL", "LOAD_NAME") or operand in free else None
-            stack += [outer] * effect
-        elif name.startswith("LOAD_FAST"):
-            names = operand if isinstance(operand, tuple) else (operand,)
-            stack += ["self" if own and each == "self" else None for each in names]
-        elif name in ("LOAD_ATTR", "LOAD_METHOD"):
-            target = pop()
-            if target is not None and operand in _MUTATORS:
-                writes.append(f"{target} by .{operand}()")
-            stack += [target] * (effect + 1)
-        elif name in ("BINARY_SUBSCR", "BINARY_SLICE"):
-            for _ in range(-effect):
-                pop()
-        elif name in ("STORE_ATTR", "DELETE_ATTR"):
-            target = pop()
-            if target is not None:
-                writes.append(f"the attribute {target}.{operand}")
-            if name == "STORE_ATTR":
-                pop()
-        elif name in ("STORE_SUBSCR", "DELETE_SUBSCR"):
-            pop()
-            target = pop()
-            if target is not None:
-                writes.append(f"the container {target}")
-            if name == "STORE_SUBSCR":
-                pop()
-        elif name in (
-            "COPY",
-            "DUP_TOP",
-            "DUP_TOP_TWO",
-            "SWAP",
-            "ROT_TWO",
-            "ROT_THREE",
-            "NOP",
-            "RESUME",
-            "CACHE",
-        ):
-            _shuffle_stack(stack, name, one.arg or 0)
-        else:
-            for _ in range(-effect):
-                pop()
-            stack += [None] * max(effect, 0)
-            if (
-                effect <= 0
-                and stack
-                and name.startswith(("CALL", "BINARY", "BUILD", "COMPARE", "UNARY", "FORMAT"))
-            ):
-                stack[-1] = None
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            inner, inner_random = _scan(constant)
-            inner_free = set(constant.co_freevars) - free
-            writes += [one for one in inner if not any(one.endswith(f" {name}") for name in inner_free)]
-            random = random or inner_random
-    return tuple(dict.fromkeys(writes)), random
+def _is_fed(function: Any, nodes: list[Any]) -> bool:
+    """Whether a seed of stateless draws depends on an argument: on the element, or on what was captured."""
+    by_name = {node.name: node for node in function.node_def}
+    todo = [one for node in nodes for one in node.input[1:]]  # the first is the shape
+    seen = set()
+    while todo:
+        name = todo.pop().split(":", 1)[0].lstrip("^")
+        if name in seen:
+            continue
+        seen.add(name)
+        if name not in by_name:
+            return True
+        todo += by_name[name].input
+    return False
 
 
-def _shuffle_stack(stack: list[str | None], name: str, count: int) -> None:
-    """Copies and swaps: what augmented assignment to a container is compiled to."""
-    if name == "COPY":
-        stack.append(stack[-count] if len(stack) >= count else None)
-    elif name == "DUP_TOP":
-        stack.append(stack[-1] if stack else None)
-    elif name == "DUP_TOP_TWO":
-        stack += stack[-2:]
-    elif name == "SWAP" and len(stack) >= count:
-        stack[-1], stack[-count] = stack[-count], stack[-1]
-    elif name == "ROT_TWO" and len(stack) >= 2:
-        stack[-1], stack[-2] = stack[-2], stack[-1]
-    elif name == "ROT_THREE" and len(stack) >= 3:
-        stack.insert(-2, stack.pop())
+def _is_seeded_dataset(node: Any, function: Any) -> bool:
+    """Whether a random dataset in a function body has a seed; one that is computed counts as one."""
+    definition = op_def_registry.get(node.op)
+    if definition is None:
+        return False
+    names = [one.name for one in definition.input_arg]
+    by_name = {one.name: one for one in function.node_def}
+    for argument in ("seed", "seed2"):
+        if argument in names and names.index(argument) < len(node.input):
+            producer = by_name.get(node.input[names.index(argument)].split(":", 1)[0])
+            if producer is None or producer.op != "Const":
+                return True
+            if tensor_util.MakeNdarray(producer.attr["value"].tensor).any():
+                return True
+    return False
