@@ -1,39 +1,86 @@
-"""What recording costs: CPU and wall time per step of a fit with the callback over without, and bytes.
+"""What recording costs: CPU per step with over without on five pipelines, Plumber's own thread, and bytes.
 
-    python -m benchmarks.overhead [--pairs 9] [--seconds 20] [--bytes-seconds 60]
+    python -m benchmarks.overhead [--pairs 7] [--seconds 3] [--only jpeg,text]
 
-Each side of a pair is a fit in a process of its own, on the demo's JPEG pipeline; the side without
-never imports Plumber. Sides alternate in order, so that a drift of the machine falls on both.
+Each side of a pair is a process that iterates the five pipelines of `benchmarks.feeds` one after the
+other; the side without never imports Plumber. Sides alternate in order, so that a drift of the machine falls
+on both. A pipeline's steps are counted after a warm-up, in which it is also described: what that costs, once, is
+told apart. So is the CPU time of Plumber's own thread, as its recording has it.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import contextlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import ModuleType
 
 from benchmarks.report import Interval, Machine, bootstrap, table, tell
 
 REPOSITORY = Path(__file__).parents[1]
-# Steps of warm-up in each fit's process: tracing, first calls, AUTOTUNE's first choices.
-WARM_UP_STEPS = 24
+# Tracing, first calls, AUTOTUNE's first choices; and Plumber's first looks, which are many.
+WARM_UP_S = 2.5
+# Of the trial that finds how many steps there are to take.
+_TRIAL_S = 1.5
+_NAMES = ("tiny", "jpeg", "text", "files", "python")
+# Below so much work per step the ratio is told, but nothing is promised.
+_WORK_THAT_COUNTS_S = 50e-6
+# A short training: over it, what is spent once is a share of a core.
+_SHORT_TRAINING_S = 20.0
 
 
 @dataclass(frozen=True)
 class Side:
-    """One fit: seconds per step."""
+    """One pipeline in one process: seconds per step.
+
+    Attributes:
+      once_cpu_s: CPU time of Plumber's own thread up to the end of the warm-up, seconds.
+      poller_share: of a core, after the warm-up.
+    """
 
     cpu_s: float
     wall_s: float
     steps: int
+    once_cpu_s: float = 0.0
+    poller_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What recording costs on one pipeline.
+
+    Attributes:
+      work_s: CPU per step without, seconds.
+      cpu_ratio, wall_ratio: per step, with over without.
+      once_cpu_s: what Plumber's thread spends once, seconds: describing, calibrating, first looks.
+      poller_share: of a core, in steady state.
+    """
+
+    pipeline: str
+    work_s: float
+    cpu_ratio: Interval
+    wall_ratio: Interval
+    cpu_ratios: tuple[float, ...]
+    once_cpu_s: float
+    poller_share: float
+
+    @property
+    def short_share(self) -> float:
+        """Plumber's thread in a training of 20 s, describing included: of a core."""
+        return self.poller_share + self.once_cpu_s / _SHORT_TRAINING_S
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether a step is enough work for the promise of 1 %."""
+        return self.work_s > _WORK_THAT_COUNTS_S
 
 
 @dataclass(frozen=True)
@@ -47,55 +94,104 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Overhead:
-    cpu_ratio: Interval
-    wall_ratio: Interval
-    cpu_ratios: tuple[float, ...]
-    wall_ratios: tuple[float, ...]
+    costs: tuple[Cost, ...]
     bytes: Bytes
 
 
-def _load(name: str) -> ModuleType:
-    """A module of the demo by its file alone, without importing Plumber's package."""
-    path = REPOSITORY / "tensorboard_plugin_plumber" / "demo" / f"{name}.py"
-    specification = importlib.util.spec_from_file_location(f"demo_{name}", path)
-    if specification is None or specification.loader is None:
-        raise ImportError(f"{path} is not a module")
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[specification.name] = module
-    specification.loader.exec_module(module)
-    return module
+def iterate(name: str, with_plumber: bool, steps: int) -> Side:
+    """One pipeline in this process: a warm-up, then `steps` steps.
+
+    Args:
+      steps: 0 for as many as `_TRIAL_S` takes.
+    """
+    from benchmarks import feeds
+
+    iterator = None
+    log_dir = tempfile.mkdtemp(prefix="plumber-overhead-")
+    with _recording(log_dir) if with_plumber else contextlib.nullcontext():
+        iterator = iter(feeds.make(name))
+        end_s = time.perf_counter() + WARM_UP_S
+        while time.perf_counter() < end_s:
+            next(iterator)
+        began_s, cpu_s, wall_s = time.time(), time.process_time(), time.perf_counter()
+        if steps:
+            for _ in range(steps):
+                next(iterator)
+        else:
+            while time.perf_counter() < wall_s + _TRIAL_S:
+                next(iterator)
+                steps += 1
+        cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
+        del iterator
+    once_cpu_s, share = _poller(log_dir, began_s) if with_plumber else (0.0, 0.0)
+    return Side(cpu_s / steps, wall_s / steps, steps, once_cpu_s, share)
 
 
-def fit(with_callback: bool, steps: int) -> Side:
-    """One fit of `steps` steps in this process, warm-up before it."""
-    callbacks = []
-    if with_callback:
-        import tensorboard_plugin_plumber as plumber
+def _recording(log_dir: str) -> contextlib.AbstractContextManager[None]:
+    import tensorboard_plugin_plumber as plumber
 
-        callbacks = [plumber.PlumberCallback(tempfile.mkdtemp(prefix="plumber-overhead-"))]
-    photographs, train = _load("photographs"), _load("train")
-    dataset = train.make_dataset(photographs.prepare().pattern).repeat()
-    model = train.make_model()
-    model.fit(dataset, steps_per_epoch=WARM_UP_STEPS, verbose=0, shuffle=False)
-    cpu, wall = time.process_time(), time.perf_counter()
-    model.fit(dataset, steps_per_epoch=steps, verbose=0, shuffle=False, callbacks=callbacks)
-    return Side((time.process_time() - cpu) / steps, (time.perf_counter() - wall) / steps, steps)
+    return plumber.trace(log_dir)
 
 
-def _fit_apart(with_callback: bool, steps: int) -> Side:
-    environment = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, "-m", "benchmarks.overhead", "--fit", "with" if with_callback else "without"]
+def _poller(log_dir: str, began_s: float) -> tuple[float, float]:
+    """CPU of Plumber's thread until `began_s`, and its share of a core from then on."""
+    from tensorboard_plugin_plumber.events import reader
+
+    (recording,) = reader.read(log_dir)
+    before = [s for s in recording.samples if s.wall_time_s <= began_s][-1]
+    last = recording.samples[-1]
+    cpu_s = last.host.poller_cpu_s - before.host.poller_cpu_s
+    return before.host.poller_cpu_s, cpu_s / (last.wall_time_s - before.wall_time_s)
+
+
+def _side_apart(with_plumber: bool, steps: Mapping[str, int]) -> dict[str, Side]:
+    """All pipelines of one side, in a process of their own."""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    side = "with" if with_plumber else "without"
+    command = [sys.executable, "-m", "benchmarks.overhead", "--side", side, "--steps", json.dumps(steps)]
     done = subprocess.run(
-        [*command, "--steps", str(steps)],
-        env=environment,
-        cwd=REPOSITORY,
-        check=False,
-        capture_output=True,
-        text=True,
+        command, env=environment, cwd=REPOSITORY, check=False, capture_output=True, text=True
     )
     if done.returncode != 0:
-        raise RuntimeError(f"a fit failed:\n{done.stderr}")
-    return Side(**json.loads(done.stdout.splitlines()[-1]))
+        raise RuntimeError(f"a side failed:\n{done.stderr}")
+    return {name: Side(**side) for name, side in json.loads(done.stdout.splitlines()[-1]).items()}
+
+
+def measure(pairs: int, seconds: float, bytes_seconds: float, names: Sequence[str] = _NAMES) -> Overhead:
+    """What recording costs on each pipeline.
+
+    Args:
+      pairs: of processes, one with and one without.
+      seconds: that each pipeline is measured for in each process.
+      bytes_seconds: of the longer session for the bytes.
+      names: of `feeds.FEEDS`.
+    """
+    trial = _side_apart(False, dict.fromkeys(names, 0))
+    steps = {name: max(int(seconds / side.wall_s), 1) for name, side in trial.items()}
+    sides: list[dict[bool, dict[str, Side]]] = []
+    for pair in range(pairs):
+        order = (False, True) if pair % 2 == 0 else (True, False)
+        sides.append({with_plumber: _side_apart(with_plumber, steps) for with_plumber in order})
+        found = [
+            f"{name} ×{sides[-1][True][name].cpu_s / sides[-1][False][name].cpu_s:.3f}" for name in names
+        ]
+        tell(f"pair {pair + 1} of {pairs}: {', '.join(found)}")
+    return Overhead(tuple(_cost(name, sides) for name in names), written_bytes(bytes_seconds))
+
+
+def _cost(name: str, sides: Sequence[Mapping[bool, Mapping[str, Side]]]) -> Cost:
+    with_, without = [pair[True][name] for pair in sides], [pair[False][name] for pair in sides]
+    cpu_ratios = [a.cpu_s / b.cpu_s for a, b in zip(with_, without, strict=True)]
+    wall_ratios = [a.wall_s / b.wall_s for a, b in zip(with_, without, strict=True)]
+    return Cost(
+        name,
+        statistics.median(side.cpu_s for side in without),
+        bootstrap(cpu_ratios),
+        bootstrap(wall_ratios),
+        tuple(cpu_ratios),
+        statistics.median(side.once_cpu_s for side in with_),
+        statistics.median(side.poller_share for side in with_),
+    )
 
 
 def written_bytes(seconds: float) -> Bytes:
@@ -129,52 +225,60 @@ def _session_bytes(seconds: float) -> tuple[int, int]:
     return sum(path.stat().st_size for path in files), len(recording.graph.pipelines[0].operators)
 
 
-def measure(pairs: int, seconds: float, bytes_seconds: float) -> Overhead:
-    """`pairs` pairs of fits of about `seconds` each, and one of sessions for the bytes."""
-    trial = _fit_apart(False, 60)
-    steps = max(int(seconds * 1.1 / trial.wall_s), 1)
-    cpu_ratios, wall_ratios = [], []
-    for pair in range(pairs):
-        order = (False, True) if pair % 2 == 0 else (True, False)
-        sides = {with_callback: _fit_apart(with_callback, steps) for with_callback in order}
-        cpu_ratios.append(sides[True].cpu_s / sides[False].cpu_s)
-        wall_ratios.append(sides[True].wall_s / sides[False].wall_s)
-        tell(f"pair {pair + 1} of {pairs}: CPU x{cpu_ratios[-1]:.4f}, wall x{wall_ratios[-1]:.4f}")
-    return Overhead(
-        bootstrap(cpu_ratios),
-        bootstrap(wall_ratios),
-        tuple(cpu_ratios),
-        tuple(wall_ratios),
-        written_bytes(bytes_seconds),
-    )
-
-
 def describe(overhead: Overhead) -> str:
     size = overhead.bytes
-    return table(
-        ["overhead", "measured"],
+    costs = table(
         [
-            ["CPU per step, with / without: median of pairs (95 %)", overhead.cpu_ratio],
-            ["wall per step, with / without: median of pairs (95 %)", overhead.wall_ratio],
-            ["pairs", len(overhead.cpu_ratios)],
-            [f"bytes, {size.operators} operators: fixed", f"{size.fixed / 1e3:.1f} kB"],
-            [f"bytes, {size.operators} operators: per minute", f"{size.per_minute / 1e3:.1f} kB"],
+            "pipeline",
+            "CPU per step without",
+            "CPU, with / without: median of pairs (95 %)",
+            "wall, with / without (95 %)",
+            "Plumber's thread: steady",
+            "once",
+            "in 20 s",
+        ],
+        [
+            [
+                cost.pipeline if cost.is_promised else f"{cost.pipeline} (nothing promised)",
+                f"{cost.work_s * 1e6:.0f} µs",
+                cost.cpu_ratio,
+                cost.wall_ratio,
+                f"{cost.poller_share:.2%}",
+                f"{cost.once_cpu_s * 1e3:.0f} ms",
+                f"{cost.short_share:.2%}",
+            ]
+            for cost in overhead.costs
         ],
     )
+    written = table(
+        ["bytes written", f"{size.operators} operators"],
+        [["fixed", f"{size.fixed / 1e3:.1f} kB"], ["per minute", f"{size.per_minute / 1e3:.1f} kB"]],
+    )
+    pairs = len(overhead.costs[0].cpu_ratios)
+    return f"{pairs} pairs of processes; shares are of one core\n\n{costs}\n\n{written}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=20, help="of each fit (default: 20)")
-    parser.add_argument("--bytes-seconds", type=float, default=60, help="of the longer session for the bytes")
-    parser.add_argument("--fit", choices=["with", "without"], help=argparse.SUPPRESS)
-    parser.add_argument("--steps", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=3, help="of each pipeline (default: 3)")
+    parser.add_argument("--bytes-seconds", type=float, default=40, help="of the longer session for the bytes")
+    parser.add_argument("--only", default=",".join(_NAMES), help="some of the pipelines, comma-separated")
+    parser.add_argument("--json", type=Path, help="write all numbers to this file")
+    parser.add_argument("--side", choices=["with", "without"], help=argparse.SUPPRESS)
+    parser.add_argument("--steps", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.fit:
-        print(json.dumps(asdict(fit(options.fit == "with", options.steps))))
-        return 0
-    print(f"{Machine.here()}\n\n{describe(measure(options.pairs, options.seconds, options.bytes_seconds))}")
+    if options.side:
+        sides = {name: iterate(name, options.side == "with", steps) for name, steps in options.steps.items()}
+        print(json.dumps({name: asdict(side) for name, side in sides.items()}), flush=True)
+        os._exit(0)  # TensorFlow may hang at the interpreter's end over a pipeline that calls Python
+    names = options.only.split(",")
+    if unknown := set(names) - set(_NAMES):
+        parser.error(f"no pipeline {', '.join(sorted(unknown))}: there are {', '.join(_NAMES)}")
+    overhead = measure(options.pairs, options.seconds, options.bytes_seconds, names)
+    if options.json:
+        options.json.write_text(json.dumps(asdict(overhead), indent=1), encoding="utf-8")
+    print(f"{Machine.here()}\n\n{describe(overhead)}")
     return 0
 
 
