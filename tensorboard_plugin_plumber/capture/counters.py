@@ -312,6 +312,10 @@ class IteratorCounters:
         """What each operator holds and has in force, by index."""
         return self._now
 
+    def alive(self) -> set[int]:
+        """Indices of the operators that the last snapshot had."""
+        return {node.index for node in self._live.values()}
+
     def caches(self) -> dict[int, CacheWatch]:
         """What was seen of each cache, by index."""
         return self._caches

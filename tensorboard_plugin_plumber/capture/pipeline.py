@@ -9,6 +9,7 @@ from tensorboard_plugin_plumber.capture.consumer import ConsumerMeter
 from tensorboard_plugin_plumber.capture.counters import Count, Now, as_message
 from tensorboard_plugin_plumber.capture.describe import Description
 from tensorboard_plugin_plumber.capture.gil import PoolOnLock
+from tensorboard_plugin_plumber.capture.passes import read_to_end
 from tensorboard_plugin_plumber.capture.threads import PoolTimes
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
@@ -46,6 +47,9 @@ class FollowedPipeline:
         self._followed: list[FollowedIterator] = []
         self._ended_steps = 0.0
         self._ended = [Count() for _ in self.message.running]
+        # Iterators that were read to their end, and what these counted.
+        self._passes = 0
+        self._whole = [0.0] * len(self.message.running)
         self._now = [Now() for _ in self.message.running]
         self._cache_states: dict[int, str] = {}
         self._cache_fills: dict[int, int] = {}
@@ -65,8 +69,13 @@ class FollowedPipeline:
         self._followed.remove(iterator)
         self.pool.finish(iterator.thread_ids, iterator.last_times)
         self._ended_steps += iterator.steps
-        if iterator.counters is not None:
-            self._ended = [a + b for a, b in zip(self._ended, iterator.counters.counts(), strict=True)]
+        if iterator.counters is None:
+            return
+        counts = iterator.counters.counts()
+        self._ended = [a + b for a, b in zip(self._ended, counts, strict=True)]
+        if self._is_whole(iterator, counts):
+            self._passes += 1
+            self._whole = [a + count.elements for a, count in zip(self._whole, counts, strict=True)]
 
     def calls_matter(self) -> bool:
         """Whether what calls cost beside their kernels can be as much as a fiftieth of all work."""
@@ -111,6 +120,7 @@ class FollowedPipeline:
             cache_states=self._cache_states,
             live=now_s < self.live_until_s,
         )
+        self._fill_passes(sample)
         low = meter.gap_low_s()
         if low is not None:
             sample.gap_low_s = low
@@ -123,6 +133,24 @@ class FollowedPipeline:
             sample.gil_waiting_threads = self.on_lock.on_lock
             sample.blocked_threads = self.on_lock.blocked
         return sample
+
+    def _fill_passes(self, sample: m.PipelineSample) -> None:
+        """Says what whole passes counted, those of iterators that are kept beyond their end included."""
+        whole, passes = self._whole, self._passes
+        for iterator in self._followed:
+            counts = iterator.counters.counts() if iterator.counters is not None else []
+            if self._is_whole(iterator, counts):
+                passes += 1
+                whole = [a + count.elements for a, count in zip(whole, counts, strict=True)]
+        sample.passes = passes
+        for operator, elements in zip(sample.operators, whole, strict=True):
+            operator.pass_elements = elements
+
+    def _is_whole(self, iterator: FollowedIterator, counts: list[Count]) -> bool:
+        """Whether an iterator was read from its beginning to its end."""
+        if iterator.counters is None or iterator.before_session:
+            return False
+        return counts[0].seen > 0 and read_to_end(self.description, iterator.counters.alive())
 
     def _counts(self) -> list[Count]:
         counts = self._ended

@@ -15,6 +15,7 @@ from tensorboard_plugin_plumber._version import __version__
 from tensorboard_plugin_plumber.capture import device, guard, host
 from tensorboard_plugin_plumber.capture.gil import LockTimes
 from tensorboard_plugin_plumber.capture.pipeline import FollowedPipeline
+from tensorboard_plugin_plumber.capture.reads import ReadMeter
 from tensorboard_plugin_plumber.capture.sink import Sink
 from tensorboard_plugin_plumber.capture.threads import ProcessClock
 from tensorboard_plugin_plumber.events.metadata import FORMAT_VERSION
@@ -46,12 +47,14 @@ class Recorder:
         self._sampler = host.HostSampler()
         self._clock = ProcessClock()
         self._lock_times = LockTimes()
+        self._reads = ReadMeter()
         self._outgoing: collections.deque[m.GraphRecord | m.SampleRecord] = collections.deque()
         self._graph_sequence = 0
         self._sample_sequence = 0
 
     def begin(self) -> None:
         """The session begins."""
+        self._reads.begin()
         self._started_s = time.perf_counter()
         self._next_sample_s = self._started_s + self._interval_s
         self._session.id = uuid.uuid4().hex
@@ -111,15 +114,15 @@ class Recorder:
             # It was over before the first look: the beginning, at which nothing was counted yet, makes
             # the second sample that a difference needs.
             self._append(m.SampleRecord(wall_time_s=self._session.start_time_s))
-        self._append(
-            m.SampleRecord(
-                wall_time_s=time.time(),
-                elapsed_s=now_s - self._started_s,
-                host=self._host_sample(pipelines, poller_cpu_s),
-                pipelines=[p.sample(now_s) for p in pipelines],
-                final=final,
-            )
+        sample = m.SampleRecord(
+            wall_time_s=time.time(),
+            elapsed_s=now_s - self._started_s,
+            host=self._host_sample(pipelines, poller_cpu_s),
+            pipelines=[p.sample(now_s) for p in pipelines],
+            final=final,
         )
+        self._reads.fill(sample, pipelines)
+        self._append(sample)
 
     def probe_lock(self, pipelines: Sequence[FollowedPipeline], probes: int) -> bool:
         """Asks for Python's interpreter lock, where a live pipeline runs Python; without the session's lock.

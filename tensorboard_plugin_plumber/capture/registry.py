@@ -87,6 +87,15 @@ class PipelineRegistry:
             overhead.fill(pipeline.message)
         self.changed = True
 
+    def without_files(self) -> list[FollowedPipeline]:
+        """Those whose files nobody has looked up yet."""
+        return [p for p in self.pipelines if p.description.readings and not p.message.files]
+
+    def found_files(self, pipeline: FollowedPipeline, files: list[m.SourceFiles]) -> None:
+        """The files of its sources have been looked up: its message says them from now on."""
+        pipeline.message.files.extend(files)
+        self.changed = True
+
     def _describe_within_budget(self, dataset: Any, iterator: FollowedIterator) -> FollowedPipeline | None:
         if self._budget.is_spent():
             guard.warn(

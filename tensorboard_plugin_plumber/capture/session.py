@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from tensorboard_plugin_plumber.capture import guard, iterators, overhead, threads
+from tensorboard_plugin_plumber.capture import guard, iterators, overhead, sources, threads
 from tensorboard_plugin_plumber.capture.boundary import Boundary, install_boundary
 from tensorboard_plugin_plumber.capture.consumer import Phase, StepClock
 from tensorboard_plugin_plumber.capture.following import FollowedIterator, Requests
@@ -121,6 +121,9 @@ class CaptureSession:
                 if not self._quiet:
                     self._mark_phase_end()
                     self._looks.take(self._phase)
+            self._look_up_files()
+            with self._lock:
+                if not self._quiet:
                     self._write(final=final)
             self._recorder.send()
         self._close()
@@ -237,6 +240,7 @@ class CaptureSession:
             if sample_due or (self._registry.pipelines and not self._recorder.has_samples):
                 self._write(final=False)
         self._recorder.send()
+        self._look_up_files()
         if sample_due:
             self._calibrate()
         period_s = self._looks.period_s(now_s)
@@ -245,6 +249,13 @@ class CaptureSession:
             if probed and self._lock_probes > 1:
                 period_s = min(period_s, _LOCK_PERIOD_ALONE_S)
         return period_s
+
+    def _look_up_files(self) -> None:
+        """Asks, once per pipeline, for the sizes of its files; without the lock, for it takes a while."""
+        for pipeline in self._registry.without_files():
+            files = sources.sources_of(pipeline.description.readings)
+            with self._lock:
+                self._registry.found_files(pipeline, files)
 
     def _calibrate(self) -> None:
         """Measures, once per process, what calls cost; without the lock, for it takes a while."""

@@ -11,7 +11,7 @@ import os
 import time
 from dataclasses import dataclass
 
-from tensorboard_plugin_plumber.capture import graphs
+from tensorboard_plugin_plumber.capture import graphs, guard
 from tensorboard_plugin_plumber.capture.filenames import Flow, Names, functions_of, together
 from tensorboard_plugin_plumber.capture.graphs import Node
 from tensorboard_plugin_plumber.capture.listings import Constants, Listing, spread
@@ -42,6 +42,7 @@ class Reading:
       compression: what the reader is told, or what undoes it further down the pipeline.
       decompressed_by: Operator.id of a map that decompresses; empty where the reader does.
       record_bytes: file bytes of every record where that is fixed, else 0.
+      opens: files that one element opens, where the operator's function opens them.
     """
 
     operator: str
@@ -50,6 +51,7 @@ class Reading:
     compression: str = ""
     decompressed_by: str = ""
     record_bytes: int = 0
+    opens: int = 1
 
 
 def readings_of(root: Written) -> tuple[Reading, ...]:
@@ -63,10 +65,11 @@ def readings_of(root: Written) -> tuple[Reading, ...]:
         lambda node: owners[id(node)].live.get(id(node)) if id(node) in owners else None,
         lambda node: id(node) in owners and _method(owners[id(node)]) == "list_files",
     )
-    found = []
+    found: list[Reading] = []
     for one in root.walk():
         if not one.foreign:
-            found += _readings(flow, one)
+            with guard.protect("follow the names of files"):
+                found += _readings(flow, one)
     return tuple(found)
 
 
@@ -109,7 +112,7 @@ def _readings(flow: Flow, one: Written) -> list[Reading]:
         if base in _READERS:
             references = [ref for name, ref in graphs.named_inputs(node.proto) if name == "filenames"]
             names = flow.into(node.scope, references[0])
-            found.append(_reading(flow, one, base, names, _told(node), _record_bytes(node)))
+            found.append(_reading(flow, one, base, names, _told(node), record_bytes=_record_bytes(node)))
         opened = [
             flow.into(scope, proto.input[0])
             for scope in functions_of(flow, node)
@@ -117,17 +120,24 @@ def _readings(flow: Flow, one: Written) -> list[Reading]:
             if proto.op == "ReadFile"
         ]
         if opened:
-            found.append(_reading(flow, one, "ReadFile", together(opened), "", 0))
+            found.append(_reading(flow, one, "ReadFile", together(opened), "", opens=len(opened)))
     return found
 
 
 def _reading(
-    flow: Flow, one: Written, reader: str, names: Names, compression: str, record_bytes: int
+    flow: Flow,
+    one: Written,
+    reader: str,
+    names: Names,
+    compression: str,
+    *,
+    record_bytes: int = 0,
+    opens: int = 1,
 ) -> Reading:
     undone = None if compression else _decompression(flow, one)
     if undone is not None:
         compression = undone[0]
-    return Reading(one.id, reader, names, compression, undone[1] if undone else "", record_bytes)
+    return Reading(one.id, reader, names, compression, undone[1] if undone else "", record_bytes, opens)
 
 
 def _told(node: Node) -> str:
@@ -205,7 +215,7 @@ def _looked_into(reading: Reading, found: m.SourceFiles) -> list[str]:
     if found.compression or reading.reader not in _TELLING or not found.paths or "://" in found.paths[0]:
         return []
     try:
-        with open(found.paths[0], "rb") as file:
+        with open(found.paths[0], "rb", buffering=0) as file:
             looks = _MAGIC.get(file.read(2))
     except OSError:
         return []
