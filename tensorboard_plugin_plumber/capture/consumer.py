@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import collections
 import statistics
+import threading
 import time
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from tensorboard_plugin_plumber.capture import threads
 
 _WINDOW = 100
 _MICROSECONDS = 1e-6
 # A gap is a pause (a checkpoint, a validation in the user's own loop) beyond both of these.
-_PAUSE_S = 1.0
+PAUSE_S = 1.0
 _PAUSE_FACTOR = 20.0
-_WAIT_S = 1e-3
+# A step that waits for longer waits: the measure of the fleet study that the project's paper stands on.
+WAIT_S = 1e-3
 _RECENT_GAPS = 500
 _LOW_QUANTILE = 0.1
 # A step that takes so much longer than those before it was none.
@@ -64,6 +68,8 @@ class Phase:
       requests_per_step: elements that one step takes.
       ended_s: `perf_counter` of its end; None while it goes on.
       counted_by: the iterator whose steps these are, where only the clock can count them.
+      thread_id: native id of the thread that runs the steps.
+      thread_time: what that thread had used when the phase began.
     """
 
     role: str
@@ -72,6 +78,12 @@ class Phase:
     requests_per_step: int = 1
     ended_s: float | None = None
     counted_by: object = None
+    thread_id: int = field(default_factory=threading.get_native_id)
+    thread_time: threads.ThreadTime | None = None
+
+    def __post_init__(self) -> None:
+        if self.thread_time is None:
+            self.thread_time = threads.thread_time(self.thread_id)
 
     @property
     def began_s(self) -> float | None:
@@ -165,16 +177,57 @@ class GapReader:
         return None
 
 
+class ThreadMeter:
+    """What the thread that consumes has used, over the time in which it took steps.
+
+    Attributes:
+      total: None before anything is known.
+    """
+
+    def __init__(self) -> None:
+        self.total: threads.ThreadTime | None = None
+        self._thread_id: int | None = None
+        self._last: threads.ThreadTime | None = None
+
+    def begin(self, thread_id: int, time: threads.ThreadTime | None) -> None:
+        """Steps follow.
+
+        Args:
+          thread_id: native id of the thread that takes them.
+          time: its times now.
+        """
+        self._thread_id, self._last = thread_id, time
+
+    def take(self, thread_id: int, *, counts: bool) -> None:
+        """Steps were taken since the last call.
+
+        Args:
+          thread_id: native id of the thread that took them.
+          counts: nothing but steps, no pause.
+        """
+        now = threads.thread_time(thread_id)
+        last = self._last if thread_id == self._thread_id else None
+        if counts and now is not None and last is not None:
+            total = self.total or threads.ThreadTime(0.0, 0.0)
+            self.total = threads.ThreadTime(
+                total.cpu_s + max(now.cpu_s - last.cpu_s, 0.0),
+                total.run_queue_s + max(now.run_queue_s - last.run_queue_s, 0.0),
+            )
+        self.begin(thread_id, now)
+
+
 class ConsumerMeter:
     """Sums over the steps of one pipeline; all of it only ever grows.
 
     Attributes:
       elements_per_request: root elements that go with one gap: as many as devices, where a
         strategy's devices each take one.
+      thread: of the consumer.
     """
 
     def __init__(self) -> None:
         self.elements_per_request = 1
+        self.thread = ThreadMeter()
         self.active_s = 0.0
         self.joined_steps = 0
         self.gap_s = 0.0
@@ -196,7 +249,7 @@ class ConsumerMeter:
 
     def is_pause(self, gap_s: float) -> bool:
         """Whether the consumer did something else than a step in this gap."""
-        return gap_s > _PAUSE_S and (self._median_s is None or gap_s > _PAUSE_FACTOR * self._median_s)
+        return gap_s > PAUSE_S and (self._median_s is None or gap_s > _PAUSE_FACTOR * self._median_s)
 
     def take_gaps(self, gaps_s: Sequence[float]) -> None:
         """Remembers gaps that are no pauses."""
@@ -218,14 +271,23 @@ class ConsumerMeter:
         self.synchronised_steps += self.elements_per_request
         self.synchronised_s += gap_s
 
-    def see_wait(self, wait_s: float) -> None:
-        """Adds the wait of one single step."""
-        self.waits_seen += 1
-        self.waits_over_1ms += wait_s > _WAIT_S
+    def see_waits(self, steps: int, over_1ms: int) -> None:
+        """Adds steps whose single waits are known.
+
+        Args:
+          steps: how many.
+          over_1ms: of these, how many waited for longer than that.
+        """
+        self.waits_seen += steps
+        self.waits_over_1ms += over_1ms
 
 
 class StepJoin:
     """Joins an iterator's gaps with the times of single steps, within one phase.
+
+    Attributes:
+      first_element_s: `perf_counter` when the iterator's first element was there, if it came in this phase.
+      paused: a pause ended at the last look.
 
     Args:
       meter: takes the sums.
@@ -240,6 +302,13 @@ class StepJoin:
         self._offset = delivered + 1 - phase.first_step
         self._active_until_s: float | None = None
         self._pauses_s = 0.0
+        self.first_element_s: float | None = None
+        self.paused = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether no step of the phase follows."""
+        return self._phase.ended_s is not None
 
     def take(self, now_s: float, gaps: Gaps, delivered: int) -> None:
         """Joins what can be joined.
@@ -251,19 +320,23 @@ class StepJoin:
         """
         clock = self._phase.clock
         steps: list[float] = []
+        self.paused = False
         for request, gap_s in enumerate(gaps.gaps_s, gaps.first_request):
             step = request - 1 - self._offset
             if step < self._phase.first_step:
                 continue
+            begin, end = clock.began_at(step), clock.began_at(step + 1)
+            if request == 2 and end is not None:
+                self.first_element_s = end - gap_s
             if self._meter.is_pause(gap_s):
                 self._pauses_s += gap_s
+                self.paused = True
                 continue
             steps.append(gap_s)
-            begin, end = clock.began_at(step), clock.began_at(step + 1)
             if begin is None or end is None:
                 continue
             self._meter.join(1, gap_s, end - begin)
-            self._meter.see_wait(end - begin - gap_s)
+            self._meter.see_waits(1, int(end - begin - gap_s > WAIT_S))
             if step in clock.synchronised:
                 self._meter.join_synchronised(gap_s)
         self._meter.take_gaps(steps)
@@ -292,6 +365,9 @@ class WindowJoin:
 
     An error of one step at either end of a stretch without pauses, none between.
 
+    Attributes:
+      paused: a pause ended at the last look.
+
     Args:
       meter: takes the sums.
       since_s: `perf_counter` from which on the iterator was consumed.
@@ -308,6 +384,7 @@ class WindowJoin:
         self._unjoined_s = 0.0
         # The time up to the first element is no step's: filling a shuffle buffer is in it.
         self._joinable = False
+        self.paused = False
 
     def take(self, now_s: float, gaps: Gaps, delivered: int) -> None:
         """Takes one look.
@@ -330,7 +407,8 @@ class WindowJoin:
             # A gap too long to be stored: of this time no more was steps than usually is.
             active = min(active, max(1, new) * self._step_s)
         self._meter.active_s += active
-        if not self._joinable or pauses or too_long:
+        self.paused = bool(pauses) or too_long
+        if not self._joinable or self.paused:
             self._unjoined_s = 0.0
         else:
             # A look between an element and the end of its gap finds no gap: its time belongs to the next one's.

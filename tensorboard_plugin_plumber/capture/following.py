@@ -13,16 +13,22 @@ from tensorboard_plugin_plumber.capture import iterators
 from tensorboard_plugin_plumber.capture.align import align
 from tensorboard_plugin_plumber.capture.consumer import GapReader, Phase, StepJoin, WindowJoin
 from tensorboard_plugin_plumber.capture.counters import IteratorCounters
+from tensorboard_plugin_plumber.capture.epochs import FirstElement
 from tensorboard_plugin_plumber.capture.pipeline import FollowedPipeline
+from tensorboard_plugin_plumber.capture.request_clock import RequestClock, RequestJoin
 from tensorboard_plugin_plumber.capture.threads import ThreadTime
 
 # A pipeline counts as live for so long after its last element.
 _LIVE_S = 5.0
+# After so many requests the gap behind the first one has been stored, if it ever will.
+_FEW_REQUESTS = 4
 
 
 class Handle(Protocol):
     """Reads the model of one iterator, see `iterators.Handle`."""
 
+    @property
+    def is_dropped(self) -> bool: ...
     def read(self) -> bytes | None: ...
     def detach(self) -> None: ...
 
@@ -79,7 +85,10 @@ class FollowedIterator:
       before_session: it may have delivered elements before the session.
       requests: where its gaps are read instead, of a pipeline behind a boundary.
       devices: how many take its elements in turn.
-      through_boundary: it stands behind a `boundary.Boundary`.
+      through_boundary: a strategy's device fetches from it.
+      iterated_by: as in `boundary.Pass`; empty where Python iterates.
+      whole: as in `boundary.Pass`.
+      clock: of its single requests, where there is one.
       ended_s: `perf_counter` when it was gone.
       last_content: its last model, once it is gone.
       last_times: of the threads of its pool, once it is gone.
@@ -96,6 +105,9 @@ class FollowedIterator:
     requests: Requests | None = None
     devices: int = 1
     through_boundary: bool = False
+    iterated_by: str = ""
+    whole: bool = True
+    clock: RequestClock | None = None
     handle: Handle | None = None
     gone: bool = False
     ended_s: float = 0.0
@@ -108,8 +120,8 @@ class FollowedIterator:
     without_model: bool = False
     made_in: Phase | None = None
     changes: int = 0
-    _made_s: float = field(default_factory=time.perf_counter)
-    _idle_since_s: float = 0.0
+    _first: FirstElement = field(default_factory=lambda: FirstElement(time.perf_counter()))
+    _first_said: bool = False
     _model: Any = None
     _asked: Any = None
     _base_model: Any = None
@@ -120,18 +132,20 @@ class FollowedIterator:
     _before_phase: int = 0
     _gaps: GapReader = field(default_factory=GapReader)
     _phase: Phase | None = None
-    _join: StepJoin | WindowJoin | None = None
+    _join: StepJoin | WindowJoin | RequestJoin | None = None
     _mapping: dict[int, int] = field(default_factory=dict)
     _mapped_ids: frozenset[int] = frozenset()
     _fills_said: set[int] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self._idle_since_s = self._made_s
 
     @property
     def steps(self) -> int:
         """Elements delivered in this session."""
         return self._delivered - self._base
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether another thread is just dropping it: its last model is about to come."""
+        return not self.gone and self.handle is not None and self.handle.is_dropped
 
     def new_fill(self, index: int) -> bool:
         """Whether the cache at `index` began to fill since this was last asked."""
@@ -153,9 +167,8 @@ class FollowedIterator:
             self._base_model, self._base = model, delivered
             self._delivered = self._requested = delivered
             self._gaps.read(model.gap_times, delivered)
-        if delivered == self._base and not _works(model):
-            # Not asked yet. Later than this, work without an element is the wait for the first.
-            self._idle_since_s = time.perf_counter()
+        if delivered == self._base:
+            self._first.nothing_yet(time.perf_counter(), works=_works(model))
         if self.requests is None:
             return Look(used=delivered > self._base, grown=delivered - self._delivered)
         # A strategy's iterators fetch ahead before anybody asks, and Keras takes one element of each
@@ -205,11 +218,19 @@ class FollowedIterator:
         gaps = self._gaps.read(asked.gap_times, requested)
         if requested > self._requested:
             self._enter(phase)
-        if isinstance(self._join, WindowJoin) and self.gone:
+        if self._join is None:
+            return
+        if self.gone and not isinstance(self._join, StepJoin):
             self._join.finish(self.ended_s, gaps, requested)
-        elif self._join is not None:
+        else:
             self._join.take(now_s, gaps, requested)
+        if isinstance(self._join, RequestJoin) and not self._join.sees_all:
+            self._join = WindowJoin(self.pipeline.meter, now_s, requested)
+        if requested > self._requested:
+            self._take_thread()
         self._requested = requested
+        self._first.came(now_s, sum(gaps.gaps_s))
+        self._say_first(gaps.requests)
 
     def let_go(self) -> None:
         """Forgets the iterator itself."""
@@ -217,6 +238,8 @@ class FollowedIterator:
             self.handle.detach()
         if self.requests is not None:
             self.requests.detach()
+        if self.clock is not None:
+            self.clock.stop()
 
     def _read_alive(self) -> bytes | None:
         assert self.handle is not None
@@ -231,16 +254,55 @@ class FollowedIterator:
     def _enter(self, phase: Phase | None) -> None:
         """Sees to it that steps are joined with the phase they happen in."""
         assert self.pipeline is not None
+        meter = self.pipeline.meter
         if phase is None:
             if self._join is None:
-                self._join = WindowJoin(self.pipeline.meter, self._idle_since_s, self._requested)
+                self._join = (
+                    RequestJoin(meter, self.clock, self._requested)
+                    if self.clock is not None
+                    else WindowJoin(meter, self._first.idle_s, self._requested)
+                )
         elif phase is not self._phase:
             self._phase = phase
+            began_s = phase.began_s
+            if began_s is not None:
+                self._first.idle_s = max(self._first.idle_s, began_s)
             if phase.requests_per_step == 1:
-                self._join = StepJoin(self.pipeline.meter, phase, self._requested)
+                self._join = StepJoin(meter, phase, self._requested)
             else:
-                began = phase.began_s or self._idle_since_s
-                self._join = WindowJoin(self.pipeline.meter, began, self._requested)
+                self._join = WindowJoin(meter, began_s or self._first.idle_s, self._requested)
+            meter.thread.begin(phase.thread_id, phase.thread_time)
+
+    def _take_thread(self) -> None:
+        """Adds what the thread that consumes has used."""
+        assert self.pipeline is not None
+        assert self._join is not None
+        clock = self.clock.thread_id if self.clock is not None else None
+        thread_id = self._phase.thread_id if self._phase is not None else clock
+        if thread_id is not None:
+            self.pipeline.meter.thread.take(thread_id, counts=not self._join.paused)
+
+    def _say_first(self, requests: int) -> None:
+        """Tells the pipeline how long the first element took, once that is known as well as it can be.
+
+        Args:
+          requests: made so far.
+        """
+        if self._first_said or self._base > 0:
+            return
+        join, asked_s, came_s = self._join, self._first.idle_s, self._first.came_s
+        if isinstance(join, RequestJoin) and join.first is not None:
+            asked_s, came_s = join.first
+        elif isinstance(join, StepJoin) and join.first_element_s is not None:
+            came_s = join.first_element_s
+        elif self.requests is not None:
+            return  # a strategy fetches ahead before anybody asks
+        elif isinstance(join, StepJoin) and requests < _FEW_REQUESTS and not self.gone and not join.ended:
+            return  # the beginning of the second step will tell it exactly
+        assert self.pipeline is not None
+        assert came_s is not None
+        self._first_said = True
+        self.pipeline.starts.add(asked_s, came_s)
 
     def _add_steps(self, now_s: float, phase: Phase | None) -> None:
         """Autotune is off: only Keras's own steps are known."""

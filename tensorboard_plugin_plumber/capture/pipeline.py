@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tensorboard_plugin_plumber.capture.consumer import ConsumerMeter
 from tensorboard_plugin_plumber.capture.counters import Count, Now, as_message
 from tensorboard_plugin_plumber.capture.describe import Description
+from tensorboard_plugin_plumber.capture.epochs import EpochStarts
 from tensorboard_plugin_plumber.capture.gil import PoolOnLock
 from tensorboard_plugin_plumber.capture.passes import read_to_end
 from tensorboard_plugin_plumber.capture.threads import PoolTimes
@@ -39,6 +40,7 @@ class FollowedPipeline:
         self.message.CopyFrom(description.pipeline)
         self.dataset = dataset
         self.meter = ConsumerMeter()
+        self.starts = EpochStarts()
         self.pool = PoolTimes()
         self.on_lock = PoolOnLock()
         self.runs_python = any(operator.function.python for operator in self.message.operators)
@@ -89,11 +91,12 @@ class FollowedPipeline:
         work_s = sum(count.processing_ns for count in counts) * 1e-9
         return counts[0].seen >= _FEW_ELEMENTS and calls * _TYPICAL_CALL_S > _MATTERS * work_s
 
-    def sample(self, now_s: float) -> m.PipelineSample:
+    def sample(self, now_s: float, elapsed_s: float) -> m.PipelineSample:
         """Everything so far.
 
         Args:
           now_s: `perf_counter`.
+          elapsed_s: time since the session began.
         """
         counts = self._counts()
         for iterator in self._followed:
@@ -120,6 +123,10 @@ class FollowedPipeline:
             cache_states=self._cache_states,
             live=now_s < self.live_until_s,
         )
+        self.starts.fill(sample, now_s, elapsed_s)
+        if meter.thread.total is not None:
+            sample.consumer_thread_cpu_s = meter.thread.total.cpu_s
+            sample.consumer_thread_run_queue_s = meter.thread.total.run_queue_s
         self._fill_passes(sample)
         low = meter.gap_low_s()
         if low is not None:

@@ -118,7 +118,7 @@ class Recorder:
             wall_time_s=time.time(),
             elapsed_s=now_s - self._started_s,
             host=self._host_sample(pipelines, poller_cpu_s),
-            pipelines=[p.sample(now_s) for p in pipelines],
+            pipelines=[p.sample(now_s, now_s - self._started_s) for p in pipelines],
             final=final,
         )
         self._reads.fill(sample, pipelines)

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from tensorboard_plugin_plumber.capture import guard, iterators, overhead, sources, threads
+from tensorboard_plugin_plumber.capture import guard, iterators, overhead, request_clock, sources, threads
 from tensorboard_plugin_plumber.capture.boundary import Boundary, install_boundary
 from tensorboard_plugin_plumber.capture.consumer import Phase, StepClock
 from tensorboard_plugin_plumber.capture.following import FollowedIterator, Requests
@@ -168,6 +168,8 @@ class CaptureSession:
                 weakref.ref(made.dataset),
                 made.thread_ids,
                 made.before_session,
+                # Nobody else tells when the steps of a user's own loop begin.
+                clock=request_clock.attach(made.iterator) if self._kind == "trace" else None,
                 # Known from its options: asking for a model that is not there has TensorFlow log a line.
                 without_model=made.dataset.options().autotune.enabled is False,
                 made_in=self._phase,

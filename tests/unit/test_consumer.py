@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -15,6 +16,7 @@ from tensorboard_plugin_plumber.capture.consumer import (
     Phase,
     StepClock,
     StepJoin,
+    ThreadMeter,
     WindowJoin,
 )
 
@@ -175,3 +177,47 @@ def test_a_step_costs_next_to_nothing() -> None:
 
     # Some microseconds even on a crowded machine.
     assert (time.perf_counter() - began) / 10_000 < 20e-6
+
+
+def test_the_first_element_of_an_iterator_is_told_by_the_second_step() -> None:
+    # GIVEN a first element that takes 0.8 s, and steps of 10 ms of which the consumer takes 4
+    join = StepJoin(ConsumerMeter(), Phase("train", clock_of([0.0, 0.804, 0.814]), 0), 0)
+
+    join.take(0.82, Gaps([0.004, 0.004], 2, True, 3), 3)
+
+    assert join.first_element_s == pytest.approx(0.8)
+
+
+def test_an_iterator_of_the_epoch_before_has_no_first_element() -> None:
+    join = StepJoin(ConsumerMeter(), Phase("train", clock_of([0.0, 0.01, 9.0, 9.01]), 2), 2)
+
+    join.take(9.02, Gaps([0.5, 0.004], 3, True, 4), 4)
+
+    assert join.first_element_s is None
+
+
+def test_the_consumers_thread_is_metered_while_it_takes_steps() -> None:
+    def burn() -> None:
+        until_s = time.thread_time() + 0.05
+        while time.thread_time() < until_s:
+            pass
+
+    meter, thread_id = ThreadMeter(), threading.get_native_id()
+    meter.take(thread_id, counts=True)
+    if meter._last is None:
+        pytest.skip("the kernel does not count the time of threads")
+    assert meter.total is None
+    for counts in (True, False, True):  # the second one is a pause
+        burn()
+        meter.take(thread_id, counts=counts)
+
+    assert meter.total is not None
+    assert meter.total.cpu_s == pytest.approx(0.1, rel=0.3)
+
+
+def test_a_phase_knows_what_its_thread_had_used_before_it() -> None:
+    phase = Phase("train", StepClock(), 0)
+
+    assert phase.thread_id == threading.get_native_id()
+    if phase.thread_time is not None:
+        assert phase.thread_time.cpu_s == pytest.approx(time.thread_time(), abs=0.5)
