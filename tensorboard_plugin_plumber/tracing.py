@@ -47,8 +47,9 @@ def trace(log_dir: str | os.PathLike[str], *, consumer: str | float | None = Non
             session.stop()
     if session is not None and session.saw_nothing:
         _logger.warning(
-            "Plumber saw no dataset iterated in this block, and recorded none. Iterate in Python: "
-            "`for x in dataset` inside a tf.function and dataset.reduce cannot be seen."
+            "Plumber saw no dataset iterated in this block, and recorded none. Of a tf.function it sees the "
+            "datasets that are made outside of it, in functions that are called for the first time in this "
+            "block, or that get their dataset as an argument."
         )
 
 

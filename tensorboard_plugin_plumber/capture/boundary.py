@@ -1,139 +1,216 @@
-"""Makes a pipeline visible that TensorFlow would hide behind a device's generator.
+"""Datasets whose inside can be read although TensorFlow iterates them out of Python's sight.
 
-Under `MirroredStrategy` and `OneDeviceStrategy` Python sees only iterators that fetch to devices;
-the user's pipeline runs inside a resource nobody has a handle of. A boundary puts a generator
-dataset in between whose state is an iterator over the user's dataset: its handle gives the model.
-It costs some 60 µs per element of the root.
+Where a strategy fetches to devices, or a graph function or `reduce` runs through a dataset, Python
+gets no handle of the iterator. A boundary is a generator dataset put in between: its state is an
+iterator over the user's dataset, its next function fetches from that. The iterator is anonymous and
+belongs to the generator's state, so it ends with the pass that it was made for; a pass that a graph
+begins tells Python its handle through a Python function, once at its beginning and once at its end.
+
+Elements, order, element spec and options stay; so does cardinality where anybody could ask for it.
+The cost per element is measured by benchmarks/boundary.py.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
+import itertools
 import threading
+import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from tensorflow.python.data.ops import dataset_ops, from_generator_op, multi_device_iterator_ops
+import numpy as np
+from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.data.ops import options as options_lib
 from tensorflow.python.data.util import structure
-from tensorflow.python.eager import context
-from tensorflow.python.framework import constant_op, device, dtypes, errors, ops, tensor_spec
-from tensorflow.python.ops import array_ops, gen_dataset_ops, gen_experimental_dataset_ops
+from tensorflow.python.eager import context, def_function
+from tensorflow.python.framework import constant_op, dtypes, func_graph, ops, tensor_spec
+from tensorflow.python.ops import array_ops, gen_dataset_ops, script_ops
 
-from tensorboard_plugin_plumber.capture import guard
+from tensorboard_plugin_plumber.capture import guard, threads
 
+_CPU = "/device:CPU:0"
 _UNKNOWN_CARDINALITY = -2
-_ATTRIBUTE = "_plumber_boundary"
+# Functions are kept for good, one set for each kind of element: no program has that many.
+_MAX_KINDS = 256
+_SHOWN = "_plumber_shown"
+_SOURCES = "_plumber_sources"
+# Passes whose end was never told, which TensorFlow's own failures may cause, are dropped above so many.
+_MAX_RUNNING = 1000
+
+Listener = Callable[["Pass"], None]
+_listeners: tuple[Listener, ...] = ()
 _lock = threading.Lock()
-_listeners: tuple[Callable[[Any, Boundary], None], ...] = ()
-_installed = False
+_serials = itertools.count(1)
 
 
-class Boundary:
-    """A dataset with the same elements whose inside can be read.
+class Pass:
+    """One pass over a user's dataset, read as TensorFlow's `OwnedIterator` is.
 
     Attributes:
-      dataset: to be iterated in place of the original.
-      source: the original.
-
-    Its iterator lives as long as this object and whoever iterates `dataset`.
+      source: the dataset; listeners must not keep it.
+      iterated_by: "strategy", "tf.function", "reduce" or "get_single_element".
+      thread_ids: native ids of the threads that came with it; empty if unknown.
+      devices: how many take its elements in turn.
+      whole: TensorFlow runs the dataset as it would on its own; else without the prefetch that it injects.
     """
 
-    def __init__(self, dataset: Any, source: Any, resource: Any) -> None:
-        self.dataset = dataset
+    def __init__(
+        self,
+        resource: Any,
+        source: Any,
+        iterated_by: str,
+        *,
+        thread_ids: frozenset[int] = frozenset(),
+        devices: int = 1,
+        whole: bool = True,
+    ) -> None:
         self.source = source
-        # Named as on TensorFlow's OwnedIterator: whoever reads those can read this.
+        self.iterated_by = iterated_by
+        self.whole = whole
+        self.thread_ids = thread_ids
+        self.devices = devices
+        # Named as on OwnedIterator: whoever reads those can read this.
         self._iterator_resource = resource
 
-    def read(self) -> bytes | None:
-        """The serialized `ModelProto` of the user's pipeline; None before it is iterated, or if autotune is off."""
-        try:
-            with context.eager_mode(), ops.device(None):
-                content: bytes = gen_experimental_dataset_ops.iterator_get_model_proto(
-                    self._iterator_resource
-                ).numpy()
-                return content
-        except (errors.NotFoundError, errors.FailedPreconditionError):
-            return None
 
-
-def install_boundary(on_open: Callable[[Any, Boundary], None]) -> Callable[[], None]:
-    """From now on, shows the pipelines that multi-device iterators hide.
-
-    Args:
-      on_open: called with the user's dataset and its boundary, in the thread that makes the
-        iterator, before the first element. It must not keep the dataset.
-
-    Returns:
-      A function that ends it. Iterators made meanwhile keep their boundaries.
-    """
+def add_listener(listener: Listener) -> None:
+    """Tells `listener` of each pass that begins from now on, in whatever thread begins it; it must be quick."""
     global _listeners
     with _lock:
-        _patch()
-        _listeners = (*_listeners, on_open)
-
-    def uninstall() -> None:
-        global _listeners
-        with _lock:
-            _listeners = tuple(one for one in _listeners if one is not on_open)
-
-    return uninstall
+        _listeners = (*_listeners, listener)
 
 
-def open_boundary(dataset: Any, *, host: str = "/device:CPU:0", single_pass: bool = False) -> Boundary:
-    """Puts a boundary around a dataset: same elements, order, element spec, cardinality.
+def remove_listener(listener: Listener) -> None:
+    """Ends `add_listener`."""
+    global _listeners
+    with _lock:
+        _listeners = tuple(one for one in _listeners if one is not listener)
+
+
+def has_listeners() -> bool:
+    """Whether anybody wants to hear of passes."""
+    return bool(_listeners)
+
+
+def tell(one: Pass) -> None:
+    """Tells all listeners of a pass."""
+    for listener in _listeners:
+        listener(one)
+
+
+def is_boundary(dataset: Any) -> bool:
+    """Whether a dataset is a boundary itself."""
+    return isinstance(dataset, _BoundaryDataset)
+
+
+def is_in_graph(dataset: Any) -> bool:
+    """Whether a dataset is being built into a graph, so that only its operators are known yet."""
+    return not isinstance(dataset._variant_tensor, ops.EagerTensor)
+
+
+def show(dataset: Any, iterated_by: str, *, whole: bool, cardinality: bool = False) -> Any:
+    """A boundary around a dataset, for any number of passes; each tells the listeners of itself.
 
     Args:
-      dataset: made eagerly; its options stay in force for itself.
-      host: device whose resources hold the named iterator; of this process.
-      single_pass: it will be iterated once. The iterator is then made now, as TensorFlow would
-        have made it, so that a shuffle's seeds are drawn in the same order as without a boundary.
+      dataset: eager, or with an eager dataset below it in the function that is being traced.
+      iterated_by: as in `Pass`.
+      whole: nothing will be built on top but what takes the elements one by one. Else what comes on
+        top is tuned as it would be without a boundary, and gets the prefetch that TensorFlow injects.
+      cardinality: somebody may ask for it.
 
     Raises:
       ValueError: the dataset asks for what a boundary would change.
     """
-    options = dataset.options()
-    if options.experimental_slack:
-        raise ValueError("experimental_slack needs the pipeline's own prefetch to be the last operator")
-    flat = {
-        "output_types": structure.get_flat_tensor_types(dataset.element_spec),
-        "output_shapes": structure.get_flat_tensor_shapes(dataset.element_spec),
-    }
+    _check(dataset)
+    if is_in_graph(dataset) or not context.executing_eagerly():
+        return _make(dataset, iterated_by, whole=whole, cardinality=cardinality)[0]
+    shown = dataset.__dict__.setdefault(_SHOWN, {})
+    key = (iterated_by, whole, cardinality)
+    if key not in shown:
+        shown[key] = _make(dataset, iterated_by, whole=whole, cardinality=cardinality)[0]
+    return shown[key]
 
-    # The iterator's handle is handed from call to call. A function that captured it would keep it, and
-    # all its threads, until Python's cyclic garbage collector comes by.
-    def begin(iterator: Any) -> Any:
-        if single_pass:
-            return iterator
-        with ops.control_dependencies([gen_dataset_ops.make_iterator(dataset._variant_tensor, iterator)]):
-            return array_ops.identity(iterator)
 
-    def following(iterator: Any) -> Any:
-        return tuple(gen_dataset_ops.iterator_get_next(iterator, **flat))
+def show_pass(
+    dataset: Any, iterated_by: str, *, host: str = _CPU, devices: int = 1, cardinality: bool = False
+) -> tuple[Any, Pass | None]:
+    """A boundary for one pass, whose iterator is made at once, as TensorFlow would have made it.
 
-    def end(iterator: Any) -> Any:
-        return constant_op.constant(0, dtypes.int64)
+    So a shuffle's seeds are drawn in the same order as without a boundary.
 
+    Args:
+      dataset, iterated_by, cardinality: as for `show`.
+      host: device that holds the iterator; of this process.
+      devices: as in `Pass`.
+
+    Returns:
+      The dataset to iterate, and the pass; where a graph is being built, None: listeners hear of it
+      whenever the graph runs.
+
+    Raises:
+      ValueError: the dataset asks for what a boundary would change.
+    """
+    _check(dataset)
     with ops.device(host):
-        # Anonymous, not named: TensorFlow caches the kernels of named ones, and those keep the iterator
-        # with all its threads for good. This one ends with its last handle.
-        resource = gen_dataset_ops.anonymous_iterator_v3(**flat)
-        if single_pass:
-            gen_dataset_ops.make_iterator(dataset._variant_tensor, resource)
-        # Tensors go through as the pipeline encodes them (ragged and sparse ones as variants).
-        encoded = tuple(
-            tensor_spec.TensorSpec(shape, dtype)
-            for shape, dtype in zip(flat["output_shapes"], flat["output_types"], strict=True)
-        )
-        generated = from_generator_op._GeneratorDataset(resource, begin, following, end, encoded)
-        wrapped = dataset_ops._RestructuredDataset(generated, dataset.element_spec)
-        cardinality = int(gen_dataset_ops.dataset_cardinality(dataset._variant_tensor))
-        if cardinality != _UNKNOWN_CARDINALITY:
+        if is_in_graph(dataset) or not context.executing_eagerly():
+            return _make(
+                dataset, iterated_by, whole=True, cardinality=cardinality, once=True, devices=devices
+            )
+        functions = _functions(dataset.element_spec, "held")
+        before = threads.thread_ids()
+        resource = gen_dataset_ops.anonymous_iterator_v3(**_flat(dataset.element_spec))
+        gen_dataset_ops.make_iterator(dataset._variant_tensor, resource)
+        thread_ids = threads.thread_ids() - before
+        generated = _BoundaryDataset(dataset.element_spec, [resource], functions, None)
+    finished = _finish(generated, dataset, _outer_options(dataset.options()), cardinality)
+    return finished, Pass(resource, dataset, iterated_by, thread_ids=thread_ids, devices=devices)
+
+
+def _options_of(dataset: Any) -> Any:
+    if is_in_graph(dataset):  # TensorFlow warns when asked by the public method
+        return dataset._options_attr
+    with ops.init_scope():
+        return dataset.options()
+
+
+def _check(dataset: Any) -> None:
+    if _options_of(dataset).experimental_slack:
+        raise ValueError("experimental_slack needs the pipeline's own prefetch to be the last operator")
+
+
+def _make(
+    dataset: Any, iterated_by: str, *, whole: bool, cardinality: bool, once: bool = False, devices: int = 1
+) -> tuple[Any, None]:
+    """A boundary whose passes tell of themselves; `once`: the only pass begins where it is made."""
+    options = _options_of(dataset)
+    inner = dataset if whole else without_injected_prefetch(dataset)
+    source = _Source(dataset, iterated_by, whole, devices)
+    if not context.executing_eagerly():
+        _keep_with_graph(source)
+    ident = constant_op.constant(source.ident, dtypes.int64)
+    if once:
+        flat = _flat(dataset.element_spec)
+        state = _begin_pass(inner._variant_tensor, ident, flat, with_variant=source.in_graph)
+        functions = _functions(dataset.element_spec, "begun")
+        generated = _BoundaryDataset(dataset.element_spec, list(state), functions, source)
+    else:
+        functions = _functions(dataset.element_spec, "in graph" if source.in_graph else "eager")
+        generated = _BoundaryDataset(dataset.element_spec, [inner._variant_tensor, ident], functions, source)
+    outer = _outer_options(options) if whole else _options_above(options)
+    return _finish(generated, dataset, outer, cardinality), None
+
+
+def _finish(generated: Any, dataset: Any, options: Any, cardinality: bool) -> Any:
+    if cardinality:
+        with ops.init_scope():
+            known = int(gen_dataset_ops.dataset_cardinality(dataset._variant_tensor))
+        if known != _UNKNOWN_CARDINALITY:
             from tensorflow.python.data.experimental.ops import cardinality as cardinality_ops
 
-            wrapped = wrapped.apply(cardinality_ops.assert_cardinality(cardinality))
-        wrapped = wrapped.with_options(_outer_options(options))
-    return Boundary(wrapped, dataset, resource)
+            generated = generated.apply(cardinality_ops.assert_cardinality(known))
+    return generated.with_options(options)
 
 
 def _outer_options(inner: Any) -> Any:
@@ -149,59 +226,249 @@ def _outer_options(inner: Any) -> Any:
     return outer
 
 
-def _patch() -> None:
-    """Wraps the multi-device iterator's constructor; does nothing while nobody listens."""
-    global _installed
-    if _installed:
-        return
-    _installed = True
-    cls = multi_device_iterator_ops.OwnedMultiDeviceIterator
-    original = cls.__init__
-
-    @functools.wraps(original)
-    def __init__(self: Any, dataset: Any = None, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-        boundary = None
-        if dataset is not None and _listeners and context.executing_eagerly():
-            with guard.protect("look into a distributed pipeline"):
-                boundary = _boundary_for(
-                    dataset, kwargs.get("source_device"), kwargs.get("prefetch_buffer_size")
-                )
-        if boundary is None:
-            original(self, dataset, *args, **kwargs)
-            return
-        try:
-            original(self, boundary.dataset, *args, **kwargs)
-        except Exception as error:
-            guard.warn("look into a distributed pipeline", error)
-            original(self, dataset, *args, **kwargs)
-            return
-        with guard.protect("follow a distributed pipeline"):
-            # It lives as long as the iterator; whoever keeps the iterator keeps its inside.
-            self.__dict__[_ATTRIBUTE] = boundary
-            for listener in _listeners:
-                listener(dataset, boundary)
-
-    cls.__init__ = __init__
+def _options_above(inner: Any) -> Any:
+    """What is built on a boundary runs with the user's options, but TensorFlow cannot rewrite it."""
+    outer = options_lib.Options()
+    outer.experimental_optimization.apply_default_optimizations = False
+    outer.experimental_optimization.inject_prefetch = False
+    return inner.merge(outer)
 
 
-def _boundary_for(
-    dataset: Any, source_device: str | None, prefetch_buffer_size: int | None
-) -> Boundary | None:
-    """A boundary around a distributed dataset, or None where its iterators run in another process."""
-    if not isinstance(dataset, dataset_ops.DatasetV2) or not isinstance(
-        dataset._variant_tensor, ops.EagerTensor
-    ):
-        return None
-    host = source_device or "/device:CPU:0"
-    place = device.DeviceSpec.from_string(host)
-    here = device.DeviceSpec.from_string(context.context().device_name or "")
-    local = place.job in (None, "localhost") or (place.job, place.task) == (here.job, here.task)
-    if not local:
-        return None
-    source = dataset
-    if prefetch_buffer_size == 0:
-        # What the multi-device iterator would have told the pipeline itself.
-        options = options_lib.Options()
-        options.experimental_optimization.inject_prefetch = False
-        source = dataset.with_options(options)
-    return open_boundary(source, host=host, single_pass=True)
+def without_injected_prefetch(dataset: Any) -> Any:
+    """The dataset as a boundary runs it that is built upon: what TensorFlow would inject belongs on top."""
+    options = options_lib.Options()
+    options.experimental_optimization.inject_prefetch = False
+    return dataset.with_options(options)
+
+
+class _Source:
+    """What the passes of one boundary go over. Passes know it by its number."""
+
+    def __init__(self, dataset: Any, iterated_by: str, whole: bool, devices: int) -> None:
+        self.ident = next(_serials)
+        self.iterated_by = iterated_by
+        self.whole = whole
+        self.devices = devices
+        self.in_graph = is_in_graph(dataset)
+        # Where Python iterates, the boundary hangs on the dataset: held from here, neither would die.
+        self._dataset: Callable[[], Any] = (
+            weakref.ref(dataset) if context.executing_eagerly() else lambda: dataset
+        )
+        self._known: Any = None
+        _sources[self.ident] = self
+
+    def dataset(self, variant: Any) -> Any:
+        """The dataset; None if it is gone.
+
+        Args:
+          variant: of this very dataset, made eagerly; None where the dataset itself is.
+        """
+        if variant is None:
+            return self._dataset()
+        if self._known is None:
+            # The same operators with the same lines, as they turned out when the graph ran.
+            built = self._dataset()
+            self._known = object.__new__(type(built))
+            self._known.__dict__.update(built.__dict__, _variant_tensor_attr=variant)
+        return self._known
+
+
+_sources: weakref.WeakValueDictionary[int, _Source] = weakref.WeakValueDictionary()
+
+
+def _keep_with_graph(source: _Source) -> None:
+    """A boundary in a graph is at work as long as the function that the user traced."""
+    graph = ops.get_default_graph()
+    while isinstance(graph.outer_graph, func_graph.FuncGraph):
+        graph = graph.outer_graph
+    kept = getattr(graph, _SOURCES, None)
+    if kept is None:
+        setattr(graph, _SOURCES, [source])
+    else:
+        kept.append(source)
+
+
+def is_seen(graph: Any) -> bool:
+    """Whether a traced function holds a boundary."""
+    return bool(getattr(graph, _SOURCES, ()))
+
+
+class _BoundaryDataset(dataset_ops.DatasetV2):  # type: ignore[misc]
+    """The generator; its functions depend on the kind of element alone."""
+
+    def __init__(self, element_spec: Any, arguments: list[Any], functions: _Functions, source: Any) -> None:
+        self._element_spec = element_spec
+        self._functions = functions
+        self._source = source
+        with ops.device(_CPU):
+            variant = gen_dataset_ops.generator_dataset(
+                arguments,
+                [],
+                [],
+                init_func=functions.begin,
+                next_func=functions.following,
+                finalize_func=functions.end,
+                **self._flat_structure,
+            )
+        super().__init__(variant)
+
+    def _inputs(self) -> list[Any]:
+        return []
+
+    @property
+    def element_spec(self) -> Any:
+        return self._element_spec
+
+
+@dataclass(frozen=True)
+class _Functions:
+    """What a generator calls: at its beginning, for each element, at its end."""
+
+    begin: Any
+    following: Any
+    end: Any
+
+
+_kinds: dict[Any, _Functions] = {}
+_tracing = threading.RLock()
+
+
+def _flat(element_spec: Any) -> dict[str, Any]:
+    return {
+        "output_types": structure.get_flat_tensor_types(element_spec),
+        "output_shapes": structure.get_flat_tensor_shapes(element_spec),
+    }
+
+
+def _functions(element_spec: Any, begins: str) -> _Functions:
+    """The functions for elements of one kind.
+
+    Args:
+      begins: "held", the handle of an iterator that Python holds is given; "begun", so is the state
+        of a pass that the graph has begun; else the dataset is given and each pass begins when it is
+        asked for: "eager", and Python knows the dataset, or "in graph", and it is told.
+
+    Raises:
+      ValueError: there are too many kinds.
+    """
+    flat = _flat(element_spec)
+    shapes = tuple(None if one.rank is None else tuple(one.as_list()) for one in flat["output_shapes"])
+    key = (begins, tuple(flat["output_types"]), shapes)
+    with _tracing:
+        if key not in _kinds:
+            if len(_kinds) >= _MAX_KINDS:
+                raise ValueError(f"more than {_MAX_KINDS} kinds of elements")
+            with ops.init_scope(), ops.device(None):
+                _kinds[key] = _trace(flat, begins)
+        return _kinds[key]
+
+
+def _trace(flat: dict[str, Any], begins: str) -> _Functions:
+    state = [tensor_spec.TensorSpec([], dtypes.resource)]
+    if begins != "held":
+        # The second one owns the iterator: it ends with the generator's state.
+        state += [tensor_spec.TensorSpec([], dtypes.variant), tensor_spec.TensorSpec([], dtypes.int64)]
+
+    def begin(*arguments: Any) -> Any:
+        if begins in ("held", "begun"):
+            return tuple(array_ops.identity(one) for one in arguments)
+        variant, ident = arguments
+        return _begin_pass(variant, ident, flat, begins == "in graph")
+
+    def following(handle: Any, *_: Any) -> Any:
+        return tuple(gen_dataset_ops.iterator_get_next(handle, **flat))
+
+    def end(handle: Any, *_: Any) -> Any:
+        if begins == "held":
+            return constant_op.constant(0, dtypes.int64)
+        name = gen_dataset_ops.iterator_to_string_handle(handle)
+        return script_ops.numpy_function(_pass_ended, [name], dtypes.int64)
+
+    given = state if begins in ("held", "begun") else [state[1], state[2]]
+
+    def traced(function: Any, signature: list[Any]) -> Any:
+        def on_cpu(*arguments: Any) -> Any:
+            with ops.device(_CPU):
+                return function(*arguments)
+
+        return def_function.function(
+            on_cpu, input_signature=signature, autograph=False
+        ).get_concrete_function()
+
+    return _Functions(traced(begin, given), traced(following, state), traced(end, state))
+
+
+def _begin_pass(variant: Any, ident: Any, flat: dict[str, Any], with_variant: bool) -> tuple[Any, Any, Any]:
+    """Makes an iterator and tells Python of it; returns its handle, its owner, and the source's number.
+
+    The handle alone does not keep the iterator: Python's copy cannot make it live longer.
+    """
+    token = script_ops.numpy_function(_pass_begins, [], dtypes.int64)
+    handle, owner = gen_dataset_ops.anonymous_iterator_v2(**flat)
+    with ops.control_dependencies([token]):
+        made = gen_dataset_ops.make_iterator(variant, handle)
+    with ops.control_dependencies([made]):
+        name = gen_dataset_ops.iterator_to_string_handle(handle)
+        if with_variant:
+            told = script_ops.eager_py_func(_pass_begun, [ident, token, name, variant], dtypes.int64)
+        else:
+            told = script_ops.numpy_function(_pass_begun, [ident, token, name], dtypes.int64)
+    with ops.control_dependencies([told]):
+        return array_ops.identity(handle), array_ops.identity(owner), array_ops.identity(ident)
+
+
+# Called by graphs, in TensorFlow's threads: at the beginning and the end of a pass.
+
+_before: dict[int, frozenset[int]] = {}
+_running: dict[bytes, Pass] = {}
+_NOTHING = np.int64(0)
+
+
+def _pass_begins() -> Any:
+    """An iterator is about to be made; returns the number of this pass, 0 if nobody listens."""
+    if not _listeners:
+        return _NOTHING
+    with guard.protect("look into a graph function"):
+        number = next(_serials)
+        if len(_before) > _MAX_RUNNING:
+            _before.clear()
+        _before[number] = threads.thread_ids()
+        return np.int64(number)
+    return _NOTHING
+
+
+def _pass_begun(ident: Any, token: Any, name: Any, variant: Any = None) -> Any:
+    """An iterator was made."""
+    with guard.protect("look into a graph function"):
+        before = _before.pop(int(token), None)
+        source = _sources.get(int(ident))
+        dataset = source.dataset(variant) if source is not None else None
+        if before is not None and source is not None and dataset is not None:
+            handle = bytes(name.numpy() if hasattr(name, "numpy") else name)
+            one = Pass(
+                _handle_of(handle),
+                dataset,
+                source.iterated_by,
+                thread_ids=threads.thread_ids() - before,
+                devices=source.devices,
+                whole=source.whole,
+            )
+            if len(_running) > _MAX_RUNNING:
+                _running.clear()
+            _running[handle] = one
+            tell(one)
+    return _NOTHING
+
+
+def _pass_ended(name: Any) -> Any:
+    """An iterator is about to go: whoever reads the pass reads it for the last time."""
+    with guard.protect("look into a graph function"), contextlib.suppress(KeyError):
+        del _running[bytes(name)]
+    return _NOTHING
+
+
+def _handle_of(name: bytes) -> Any:
+    with context.eager_mode(), ops.device(None):
+        return gen_dataset_ops.iterator_from_string_handle_v2(
+            constant_op.constant(name), output_types=[], output_shapes=[]
+        )

@@ -28,6 +28,10 @@ class NoModel(Exception):
     """The iterator has no model: autotune is off."""
 
 
+class Gone(Exception):
+    """The iterator has ended, which its handle did not prevent."""
+
+
 @dataclass(frozen=True)
 class Made:
     """An iterator that was just made, or that was there before the session.
@@ -59,6 +63,8 @@ class _Local(threading.local):
 
 
 _local = _Local()
+# TensorFlow's words for a handle whose iterator is no more.
+_GONE = "does not exist"
 _lock = threading.Lock()
 _observers: tuple[Observer, ...] = ()
 _installed = False
@@ -143,11 +149,16 @@ def seen_only_by(*audience: Observer) -> Iterator[None]:
         _local.audience = before
 
 
+def is_private() -> bool:
+    """Whether this thread iterates inside `seen_only_by`."""
+    return _local.audience is not None
+
+
 class Handle:
     """Reads the model of one iterator for as long as the user keeps it.
 
     Args:
-      iterator: an `OwnedIterator` made eagerly, or a `boundary.Boundary`.
+      iterator: an `OwnedIterator` made eagerly, or a `boundary.Pass`.
       at_end: called with the last model, or None if it cannot be read, in whatever thread drops
         the iterator; must be quick and take no lock.
       has_model: False where autotune is known to be off.
@@ -172,7 +183,14 @@ class Handle:
         iterator = self._reference()
         if iterator is None:
             return None
-        return read_model(iterator._iterator_resource)
+        with contextlib.suppress(Gone):
+            return read_model(iterator._iterator_resource)
+        return None
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the iterator is gone; `at_end` may still be reading it, in another thread."""
+        return self._reference() is None
 
     def detach(self) -> None:
         """Forgets the iterator; `at_end` will not be called."""
@@ -198,6 +216,7 @@ def read_model(resource: Any) -> bytes:
 
     Raises:
       NoModel: autotune is off.
+      Gone: there is no iterator, or none yet.
     """
     try:
         # Its own mode and device: the caller may be in the middle of tracing a function.
@@ -205,7 +224,11 @@ def read_model(resource: Any) -> bytes:
             content: bytes = gen_experimental_dataset_ops.iterator_get_model_proto(resource).numpy()
             return content
     except errors.NotFoundError as error:
+        if _GONE in str(error):
+            raise Gone from error
         raise NoModel from error
+    except errors.FailedPreconditionError as error:
+        raise Gone from error
 
 
 def parse_model(content: bytes) -> Any:
@@ -218,6 +241,6 @@ def _read_last(resource: Any, at_end: Callable[[bytes | None], None]) -> None:
     if resource is None:
         at_end(None)
         return
-    with guard.protect("read the last counters of an iterator"), contextlib.suppress(NoModel):
+    with guard.protect("read the last counters of an iterator"), contextlib.suppress(NoModel, Gone):
         content = read_model(resource)
     at_end(content)

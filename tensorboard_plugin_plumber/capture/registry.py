@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorboard_plugin_plumber.capture import guard, overhead
+from tensorboard_plugin_plumber.capture.boundary import without_injected_prefetch
 from tensorboard_plugin_plumber.capture.describe import describe
 from tensorboard_plugin_plumber.capture.following import FollowedIterator
 from tensorboard_plugin_plumber.capture.pipeline import FollowedPipeline
@@ -68,7 +69,7 @@ class PipelineRegistry:
             iterator.ignored = True
             return
         for pipeline in self.pipelines:
-            if pipeline.dataset() is dataset and pipeline.message.role == iterator.role:
+            if pipeline.dataset() is dataset and _is_same_way(pipeline, iterator):
                 iterator.attach(pipeline)
                 return
         found = self._describe_within_budget(dataset, iterator)
@@ -113,11 +114,14 @@ class PipelineRegistry:
 
     def _describe(self, dataset: Any, iterator: FollowedIterator) -> FollowedPipeline | None:
         """A new pipeline, or the one that an equal dataset had that is gone; None if there are too many."""
-        description = describe(dataset, role=iterator.role)
+        runs = dataset if iterator.whole else without_injected_prefetch(dataset)
+        description = describe(runs, role=iterator.role)
         same = [p for p in self.pipelines if p.description.pipeline.id == description.pipeline.id]
         for pipeline in same:
             # Strategies build an equal dataset for each of their iterators.
-            if pipeline.dataset() is None or iterator.through_boundary:
+            if _is_same_way(pipeline, iterator) and (
+                pipeline.dataset() is None or iterator.through_boundary
+            ):
                 pipeline.dataset = iterator.dataset
                 return pipeline
         if len(self.pipelines) >= _MAX_PIPELINES:
@@ -145,10 +149,17 @@ class PipelineRegistry:
             message.consumer_rate = settings.consumer_rate
         message.has_counters = not iterator.without_model
         message.through_boundary = iterator.through_boundary
+        message.iterated_by = iterator.iterated_by
         if iterator.thread_ids and not message.threadpool_size:
             message.threadpool_size = len(iterator.thread_ids)
         if settings.amend is not None:
             settings.amend(message)
+
+
+def _is_same_way(pipeline: FollowedPipeline, iterator: FollowedIterator) -> bool:
+    """Whether an iterator has a pipeline's role and is iterated in the same way."""
+    message = pipeline.message
+    return bool(message.role == iterator.role and message.iterated_by == iterator.iterated_by)
 
 
 @dataclass

@@ -15,8 +15,16 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from tensorboard_plugin_plumber.capture import guard, iterators, overhead, request_clock, sources, threads
-from tensorboard_plugin_plumber.capture.boundary import Boundary, install_boundary
+from tensorboard_plugin_plumber.capture import (
+    guard,
+    hidden,
+    iterators,
+    overhead,
+    request_clock,
+    sources,
+    threads,
+)
+from tensorboard_plugin_plumber.capture.boundary import Pass
 from tensorboard_plugin_plumber.capture.consumer import Phase, StepClock
 from tensorboard_plugin_plumber.capture.following import FollowedIterator, Requests
 from tensorboard_plugin_plumber.capture.looks import Looks
@@ -29,6 +37,8 @@ from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 _FIRST_INTERVAL_S = 1.0
 # A log directory that hangs must not keep training from ending.
 _PATIENCE_S = 10.0
+# For iterators that other threads are just dropping.
+_ENDS_S = 0.5
 # Probes of the interpreter lock at each look, and the time between looks, where nobody trains meanwhile.
 _LOCK_PROBES_ALONE = 3
 _LOCK_PERIOD_ALONE_S = 0.05
@@ -75,7 +85,7 @@ class CaptureSession:
         self._quiet = False
         self._stopped = False
         self._at_exit: Callable[[], None] | None = None
-        self._uninstall_boundary: Callable[[], None] | None = None
+        self._stop_listening: Callable[[], None] | None = None
         # Iterators of a strategy's devices that this thread has made for the boundary to come.
         self._on_devices = _OnDevices()
 
@@ -95,7 +105,7 @@ class CaptureSession:
             iterators.install()
         else:
             iterators.add_observer(self, adopt=self._adopt)
-            self._uninstall_boundary = install_boundary(self._boundary_opened)
+            self._stop_listening = hidden.listen(self._pass_began)
         self._poller.start()
 
     def stop(self, *, final: bool = True) -> None:
@@ -117,6 +127,7 @@ class CaptureSession:
             self._looks.let_go()
             return
         with guard.protect("finish recording"):
+            self._looks.await_ends(_ENDS_S)
             with self._lock:
                 if not self._quiet:
                     self._mark_phase_end()
@@ -178,21 +189,25 @@ class CaptureSession:
             made.iterator,
         )
 
-    def _boundary_opened(self, dataset: Any, boundary: Boundary) -> None:
-        """Called in the thread that made the iterators of a strategy's devices."""
+    def _pass_began(self, one: Pass) -> None:
+        """Called in the thread that made a strategy's iterators, or in one of TensorFlow's for graphs."""
         on_devices = [it for ref in self._on_devices.iterators if (it := ref()) is not None]
         self._on_devices.iterators.clear()
         if self._is_idle():
             return
         followed = FollowedIterator(
-            self._role(),
-            weakref.ref(boundary.source),
-            thread_ids=frozenset(),
+            # Keras's own loop never iterates like that.
+            self._role() if one.iterated_by == "strategy" or self._kind != "fit" else "trace",
+            weakref.ref(one.source),
+            one.thread_ids,
             requests=Requests(on_devices[0]) if on_devices else None,
-            devices=max(1, len(on_devices)),
-            through_boundary=True,
+            devices=max(1, one.devices),
+            through_boundary=one.iterated_by == "strategy",
+            iterated_by=one.iterated_by,
+            whole=one.whole,
+            without_model=one.source.options().autotune.enabled is False,
         )
-        self._follow(followed, boundary.source, boundary)
+        self._follow(followed, one.source, one)
 
     def _follow(self, followed: FollowedIterator, dataset: Any, iterator: Any) -> None:
         """Follows one more iterator.
@@ -291,8 +306,8 @@ class CaptureSession:
 
     def _stop_observing(self) -> None:
         iterators.remove_observer(self)
-        if self._uninstall_boundary is not None:
-            self._uninstall_boundary()
+        if self._stop_listening is not None:
+            self._stop_listening()
 
     def _close(self) -> None:
         self._looks.let_go()

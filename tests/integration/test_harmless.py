@@ -100,13 +100,10 @@ def test_iterators_of_a_strategy_end_when_they_are_dropped(tmp_path: Path) -> No
 def test_a_strategy_iterates_without_a_boundary_where_it_cannot_take_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*args: Any, **kwargs: Any) -> boundary.Boundary:
-        dataset = tf.data.Dataset.range(4)
-        made = boundary.Boundary.__new__(boundary.Boundary)
-        made.dataset, made.source, made._iterator_resource = None, dataset, None
-        return made
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        return object(), None
 
-    monkeypatch.setattr(boundary, "_boundary_for", broken)
+    monkeypatch.setattr(boundary, "show_pass", broken)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
 
     with plumber.trace(tmp_path):
