@@ -149,7 +149,7 @@ def _with_counters(
         rows_of(pipeline, now, windows, {bottleneck.operator} if bottleneck.operator else set())
     )
     analysis.plan.CopyFrom(plan.message)
-    case = Case(pipeline, now, found, binding, plan.settings)
+    case = Case(pipeline, now, found, binding, plan.settings, windows.last)
     analysis.findings.extend(findings(case))
     analysis.bounds.extend(_bounds(now, found, binding, consumer_binds))
     analysis.limits.CopyFrom(_limits(now.network.limits, now.network.current.threadpool_size))

@@ -6,7 +6,13 @@ evaluations of the model: the network as it is, and with the fix applied.
 
 from __future__ import annotations
 
-from tensorboard_plugin_plumber.model.findings.caches import cache_after_random, missing_cache
+from tensorboard_plugin_plumber.model.findings.buffers import buffer_memory, shuffle_fill, shuffle_memory
+from tensorboard_plugin_plumber.model.findings.caches import (
+    cache_after_random,
+    cache_never_completes,
+    cache_too_large,
+    missing_cache,
+)
 from tensorboard_plugin_plumber.model.findings.case import Case, Rule
 from tensorboard_plugin_plumber.model.findings.overlap import no_prefetch, not_input_bound
 from tensorboard_plugin_plumber.model.findings.parallelism import (
@@ -15,7 +21,28 @@ from tensorboard_plugin_plumber.model.findings.parallelism import (
     python_function,
     sequential_map,
 )
-from tensorboard_plugin_plumber.model.findings.tuning import autotune_off, autotune_off_finding
+from tensorboard_plugin_plumber.model.findings.reading import (
+    compressed_input,
+    large_constant,
+    sequential_read,
+    small_files,
+    unexplained_waiting,
+)
+from tensorboard_plugin_plumber.model.findings.tuning import (
+    autotune_hidden,
+    autotune_off,
+    autotune_off_finding,
+    oversubscribed,
+    side_effects,
+)
+from tensorboard_plugin_plumber.model.findings.waste import (
+    nested_datasets,
+    per_element_overhead,
+    repeated_work,
+    shard_behind_cache,
+    unbatch_rebatch,
+    wasted_work,
+)
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 
 __all__ = ["RULES", "Case", "Rule", "autotune_off_finding", "findings"]
@@ -25,9 +52,28 @@ RULES: tuple[Rule, ...] = (
     no_prefetch,
     pool_limited,
     python_function,
+    per_element_overhead,
+    wasted_work,
+    repeated_work,
+    shard_behind_cache,
+    unbatch_rebatch,
+    nested_datasets,
+    sequential_read,
+    unexplained_waiting,
+    compressed_input,
+    small_files,
+    large_constant,
     missing_cache,
     cache_after_random,
+    cache_never_completes,
+    cache_too_large,
+    shuffle_fill,
+    shuffle_memory,
+    buffer_memory,
     ordered_stragglers,
+    oversubscribed,
+    side_effects,
+    autotune_hidden,
     autotune_off,
     not_input_bound,
 )

@@ -8,6 +8,7 @@ from tensorboard_plugin_plumber.model import words
 from tensorboard_plugin_plumber.model.estimate import CACHE_TYPES, label_of
 from tensorboard_plugin_plumber.model.findings.case import LEAST_GAIN, TIE, Case, is_below, severity
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
+from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 
 def missing_cache(case: Case) -> Iterator[a.Finding]:
@@ -71,4 +72,66 @@ def cache_after_random(case: Case) -> Iterator[a.Finding]:
                 f"every epoch repeats the {what} of the first."
             ),
             fix=f"Move .cache() before {label_of(source)}.",
+        )
+
+
+def cache_never_completes(case: Case) -> Iterator[a.Finding]:
+    """A cache fills again and again, and never serves: it is never read to its end."""
+    for cache in case.pipeline.operators:
+        if cache.type not in CACHE_TYPES or not cache.HasField("running"):
+            continue
+        if case.last.cache_states.get(cache.running) != "never completes":
+            continue
+        position = case.estimate.position.get(cache.id)
+        gain = 0.0 if position is None else case.gain(case.with_choice(position, cache=True))
+        finding = a.Finding(
+            code="cache-never-completes",
+            severity=severity(gain) if gain >= LEAST_GAIN else a.SEVERITY_LOW,
+            operator=cache.id,
+            message=(
+                f"{label_of(cache)} has begun to fill {case.last.iterators} times and was never read to its end: it "
+                "pays for storing each element and never serves one."
+            ),
+            fix=_completing_fix(case, cache),
+        )
+        if gain >= LEAST_GAIN and not case.consumer_binds:
+            finding.gain = gain
+        yield finding
+
+
+def _completing_fix(case: Case, cache: m.Operator) -> str:
+    operators = {operator.id: operator for operator in case.pipeline.operators}
+    for operator in case.pipeline.operators:
+        if operator.type == "Take" and is_below(operators, cache, operator.id):
+            return (
+                f"Take first and cache then: .take({operator.count}).cache(), or read the data once to its end. "
+                "Behind a shuffle that takes other elements each time, drop the cache."
+            )
+    return "Read it once to its end before training (or drop steps_per_epoch), or drop the cache."
+
+
+def cache_too_large(case: Case) -> Iterator[a.Finding]:
+    """The user's cache will not fit into memory, told before it happens."""
+    limits = case.estimate.network.limits
+    for cache in case.pipeline.operators:
+        position = case.estimate.position.get(cache.id)
+        if cache.type not in CACHE_TYPES or cache.cache_path or position is None:
+            continue
+        if case.last.cache_states.get(cache.running) == "serving":
+            continue
+        held = float(case.last.operators[cache.running].buffered_bytes)
+        projected = case.cache_bytes(cache.id)
+        # What it holds already is no longer free.
+        room = limits.memory_free_bytes / max(limits.memory_share, 1e-12) + held
+        if projected is None or projected <= room:
+            continue
+        yield a.Finding(
+            code="cache-too-large",
+            severity=a.SEVERITY_HIGH,
+            operator=cache.id,
+            message=(
+                f"{label_of(cache)} will take {words.size(projected)} when it is full, and now holds "
+                f"{words.size(held)}; there is room for {words.size(room)} of {words.size(limits.memory_bytes)}."
+            ),
+            fix="Cache earlier, where elements are smaller (before decoding or casting), or in a file.",
         )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tensorboard_plugin_plumber.model.bounds import Bound, Kind
 from tensorboard_plugin_plumber.model.estimate import Estimate
-from tensorboard_plugin_plumber.model.network import Settings
+from tensorboard_plugin_plumber.model.network import Network, Operator, Settings
 from tensorboard_plugin_plumber.model.plan import reached_rate
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
@@ -21,6 +21,8 @@ HIGH_GAIN = 0.25
 IDLE_CORES = 0.25
 #: Two bounds this close bind together.
 TIE = 0.05
+#: A call of a user function costs at least this much beside its work, seconds (docs/model.md, "Call overhead").
+CALL_S = 10e-6
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,62 @@ class Case:
     binding: Bound
     #: What the plan sets: a finding's fix names the same numbers.
     planned: Settings
+    #: The newest sample of the pipeline.
+    last: m.PipelineSample
 
     def gain(self, settings: Settings) -> float:
         """new/old - 1 of the predicted rate, if today's settings became `settings`."""
-        network = self.estimate.network
-        before = reached_rate(network, network.current)
-        after = reached_rate(network, settings)
+        return self._gain(self.estimate.network, settings)
+
+    def gain_of(self, network: Network) -> float:
+        """new/old - 1 of the predicted rate, if the pipeline became `network`, under the settings of that."""
+        return self._gain(network, network.current)
+
+    def _gain(self, network: Network, settings: Settings) -> float:
+        today = self.estimate.network
+        before, after = reached_rate(today, today.current), reached_rate(network, settings)
         return after / before - 1 if math.isfinite(before) and math.isfinite(after) and before > 0 else 0.0
+
+    def changed(self, changes: Mapping[int, Callable[[Operator], Operator]]) -> Network:
+        """Today's network with some operators, by position, replaced by what a function makes of them."""
+        network = self.estimate.network
+        operators = tuple(
+            changes[i](operator) if i in changes else operator for i, operator in enumerate(network.operators)
+        )
+        return replace(network, operators=operators)
+
+    def below(self, position: int) -> tuple[int, ...]:
+        """Positions of all operators whose elements end up in the one at `position`, that one left out."""
+        network = self.estimate.network
+        return tuple(j for j in range(position + 1, len(network.operators)) if position in network.path(j))
+
+    def core_s(self, positions: Iterable[int]) -> float:
+        """Core time per step of some operators, seconds."""
+        operators = self.estimate.network.operators
+        return sum(operators[i].visits * operators[i].cpu_s for i in positions)
+
+    def cache_bytes(self, operator: str) -> float | None:
+        """Upper end of what a cache of the operator's output (by id) takes; None where that is not known."""
+        position = self.estimate.position.get(operator)
+        return None if position is None else self.estimate.network.operators[position].cache_bytes
+
+    def batch_above(self, position: int) -> int:
+        """Elements that the next batch towards the root gathers; 1 if there is none."""
+        for i in self.estimate.network.path(position)[1:]:
+            written = self.estimate.written[i]
+            if written.batch_size > 1:
+                return int(written.batch_size)
+        return 1
+
+    def overhead_s(self, position: int) -> float:
+        """What one call of the operator's function costs beside its work, seconds.
+
+        Calls of parallel operators hold it in their processing time, where nobody can see it: there it is the
+        dearest of the others', and at least CALL_S.
+        """
+        own = self.pipeline.running[self.estimate.written[position].running].call_overhead_s
+        others = (one.call_overhead_s for one in self.pipeline.running if one.calls_function)
+        return own if own >= CALL_S else max(CALL_S, *others)
 
     def with_choice(self, position: int, **changes: object) -> Settings:
         """Today's settings with one operator's choice changed."""
@@ -70,10 +121,14 @@ def severity(gain: float) -> a.Severity.ValueType:
     return a.SEVERITY_HIGH if gain >= HIGH_GAIN else a.SEVERITY_MEDIUM
 
 
+def own_cores(case: Case) -> float:
+    """Cores in use by this process."""
+    return case.estimate.process_cpu_s * (case.estimate.network.observed_rate or 0.0)
+
+
 def cores_used(case: Case) -> float:
     """Cores in use by this process and by others on its cores."""
-    network = case.estimate.network
-    return case.estimate.process_cpu_s * (network.observed_rate or 0.0) + case.estimate.foreign_cores
+    return own_cores(case) + case.estimate.foreign_cores
 
 
 def map_call(written: m.Operator) -> str:

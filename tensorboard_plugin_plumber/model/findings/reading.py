@@ -1,0 +1,211 @@
+"""How files are read: one at a time, small, or packed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tensorboard_plugin_plumber.model import words
+from tensorboard_plugin_plumber.model.findings.case import (
+    IDLE_CORES,
+    LEAST_GAIN,
+    Case,
+    cores_used,
+    own_cores,
+    severity,
+)
+from tensorboard_plugin_plumber.model.network import Settings
+from tensorboard_plugin_plumber.schema import analysis_pb2 as a
+from tensorboard_plugin_plumber.schema import measurement_pb2 as m
+
+#: Sources that read files.
+_READERS = frozenset({"TFRecord", "TextLine", "FixedLengthRecord", "Csv", "CSV"})
+#: Inflating gives about so many bytes per core second (zlib, docs/model.md "Compression").
+_INFLATED_BYTES_PER_S = 2.5e8
+#: Smaller files than this cost more to open than to read.
+_SMALL_BYTES = 256e3
+_MANY_FILES = 32
+#: What any disk gives, bytes/s: reading that is so much slower than this is no matter of bytes.
+_SLOW_BYTES_PER_S = 50e6
+#: With the observed rate below this share of the bound, something is not counted.
+_EXPLAINED = 0.5
+#: Readers side by side that any storage serves.
+_READERS_WAITING = 8
+
+
+def sequential_read(case: Case) -> Iterator[a.Finding]:
+    """One reader at a time binds, while there are more files and more cores or waiting to be had."""
+    if case.consumer_binds:
+        return
+    network = case.estimate.network
+    for i in case.binding_operators():
+        written = case.estimate.written[i]
+        reader = i
+        for j in network.enclosing[i]:
+            if network.current.choices[j].parallel:
+                reader = -1
+                break
+            reader = j
+        if written.type not in _READERS or reader < 0 or network.current.choices[i].parallel:
+            continue
+        files = _files(case, network.operators[i].id)
+        if files is not None and files.complete and files.count < 2 and not network.enclosing[i]:
+            continue
+        operator = network.operators[i]
+        waits = operator.wait_s > operator.cpu_s
+        if not waits and network.limits.cores - cores_used(case) < IDLE_CORES:
+            continue
+        side_by_side = _READERS_WAITING if waits else max(math.ceil(network.limits.cores), 2)
+        if files is not None and files.count >= 2:
+            side_by_side = min(side_by_side, int(files.count))
+        gain = case.gain(_read_by(case, reader, side_by_side))
+        if gain < LEAST_GAIN:
+            continue
+        of = f" of {files.count:,} files" if files is not None and files.count > 1 else ""
+        yield a.Finding(
+            code="sequential-read",
+            severity=severity(gain),
+            operator=operator.id,
+            message=(
+                f"{operator.label} reads one file{of} at a time, {words.duration(operator.service_s)} for each element"
+                + (f", of which it waits {words.duration(operator.wait_s)}" if waits else "")
+                + f", while {words.cores(max(network.limits.cores - cores_used(case), 0))} of "
+                f"{network.limits.cores:g} idle."
+            ),
+            fix=(
+                f"Read {side_by_side} files side by side: .interleave(tf.data.{written.type}Dataset, "
+                f"cycle_length={side_by_side}, num_parallel_calls={side_by_side}) over the names; the order of "
+                "elements becomes another."
+            ),
+            gain=gain,
+        )
+
+
+def _read_by(case: Case, reader: int, side_by_side: int) -> Settings:
+    """Today's settings with readers side by side, of the source itself or of the interleave around it."""
+    return case.with_choice(reader, parallel=True, parallelism=side_by_side)
+
+
+def unexplained_waiting(case: Case) -> Iterator[a.Finding]:
+    """Nothing that is counted explains the time, hardly a core is in use, and files are opened one at a time."""
+    network = case.estimate.network
+    rate = network.observed_rate
+    alone = case.pipeline.consumer == m.CONSUMER_NONE or case.estimate.consumer.input_bound
+    bound = case.binding.rate
+    if not alone or not rate or not math.isfinite(bound) or rate > _EXPLAINED * bound:
+        return
+    if own_cores(case) > 0.5 * network.limits.cores:
+        return
+    for i, written in enumerate(case.estimate.written):
+        if not network.operators[i].interleave or network.current.choices[i].parallel:
+            continue
+        reads = [j for j in case.below(i) if case.estimate.written[j].type in _READERS]
+        if not reads or any(network.current.choices[j].parallel for j in network.enclosing[i]):
+            continue
+        cycle = network.operators[i].cycle_length or 1
+        calls = max(cycle, 2)
+        yield a.Finding(
+            code="sequential-read",
+            severity=a.SEVERITY_MEDIUM,
+            operator=network.operators[i].id,
+            message=(
+                f"Of each {words.duration(1 / rate)} per step, {words.duration(1 / rate - 1 / bound)} are nobody's "
+                f"work, with {words.cores(own_cores(case))} of {network.limits.cores:g} in use: the pipeline waits "
+                f"outside of what TensorFlow counts. {network.operators[i].label} opens and reads one file at a "
+                "time, so that "
+                "each waiting for the storage stops all of it."
+            ),
+            fix=(
+                f".interleave({written.function.name or '…'}, cycle_length={calls}, num_parallel_calls={calls}): the "
+                "order of elements stays."
+            ),
+        )
+        return
+
+
+def compressed_input(case: Case) -> Iterator[a.Finding]:
+    """Inflating what is read is what binds."""
+    if case.consumer_binds:
+        return
+    network = case.estimate.network
+    for i in case.binding_operators():
+        files, operator = _files(case, network.operators[i].id), network.operators[i]
+        if files is None or not files.compression:
+            continue
+        inflate_s = min(operator.element_bytes / _INFLATED_BYTES_PER_S, operator.cpu_s)
+        gain = case.gain_of(case.changed({i: lambda one, s=inflate_s: replace(one, cpu_s=one.cpu_s - s)}))  # type: ignore[misc]
+        if gain < LEAST_GAIN:
+            continue
+        yield a.Finding(
+            code="compressed-input",
+            severity=severity(gain),
+            operator=operator.id,
+            message=(
+                f"{operator.label} inflates {files.compression} at {words.duration(operator.service_s)} for each "
+                f"element of {words.size(operator.element_bytes)}, in one thread, and that is what binds."
+            ),
+            fix=(
+                "Store the records uncompressed (or compress the images in them instead), or spread them over more "
+                "files and read those side by side."
+            ),
+            gain=gain,
+        )
+
+
+def small_files(case: Case) -> Iterator[a.Finding]:
+    """Many small files: opening them and the way to the storage dominate."""
+    if case.consumer_binds:
+        return
+    network = case.estimate.network
+    binding = case.binding_operators()
+    for files in case.pipeline.files:
+        position = case.estimate.position.get(files.operator)
+        if position is None or files.count < _MANY_FILES or files.bytes > _SMALL_BYTES * files.count:
+            continue
+        reading = [i for i in (position, *network.enclosing[position]) if i in binding]
+        if not reading:
+            continue
+        operator = network.operators[reading[0]]
+        mean_bytes = files.bytes / files.count
+        if operator.wait_s < 0.5 * operator.service_s or mean_bytes / operator.service_s > _SLOW_BYTES_PER_S:
+            continue
+        yield a.Finding(
+            code="small-files",
+            severity=a.SEVERITY_MEDIUM,
+            operator=operator.id,
+            message=(
+                f"{operator.label} reads {files.count:,} files of {words.size(mean_bytes)} on average and waits "
+                f"{words.duration(operator.wait_s)} for each element: opening them takes the time, not their bytes."
+            ),
+            fix="Pack them into some TFRecord files of 100 MB and more, read side by side.",
+        )
+
+
+def large_constant(case: Case) -> Iterator[a.Finding]:
+    """Arrays stand in the graph: they are copied into memory, and with each copy of the graph."""
+    for operator in case.pipeline.operators:
+        position = case.estimate.position.get(operator.id)
+        if operator.type not in ("TensorSlice", "Tensor") or position is None or operator.cardinality < 1:
+            continue
+        held = operator.cardinality * case.estimate.network.operators[position].element_bytes
+        if held < _LARGE_BYTES:
+            continue
+        yield a.Finding(
+            code="large-constant",
+            severity=a.SEVERITY_LOW,
+            operator=operator.id,
+            message=(
+                f"{case.estimate.network.operators[position].label} holds all of its {words.size(held)} in memory, as "
+                "a constant of the graph: a memory-mapped file is read into it whole, and saving the graph copies it."
+            ),
+            fix="Read from files (TFRecord, or fixed-length records) if this grows; at this size it does no harm.",
+        )
+
+
+#: Below this, an array in the graph hurts nobody.
+_LARGE_BYTES = 16e6
+
+
+def _files(case: Case, operator: str) -> m.SourceFiles | None:
+    return next((files for files in case.pipeline.files if files.operator == operator), None)

@@ -1,0 +1,311 @@
+"""Work whose result nobody uses, and work that is done more often than it has to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from tensorboard_plugin_plumber.model import words
+from tensorboard_plugin_plumber.model.estimate import CACHE_TYPES
+from tensorboard_plugin_plumber.model.findings.case import LEAST_GAIN, Case, is_below, severity
+from tensorboard_plugin_plumber.model.network import Operator
+from tensorboard_plugin_plumber.schema import analysis_pb2 as a
+from tensorboard_plugin_plumber.schema import measurement_pb2 as m
+
+#: What throws elements away, as the user would name it.
+_THROWS = frozenset({"Filter", "ParallelFilter", "Skip", "Take", "TakeWhile", "Shard"})
+#: They look at positions only, so that they may stand anywhere before what keeps positions.
+_BY_POSITION = frozenset({"Skip", "Shard"})
+#: A filter that keeps more than this wastes little.
+_MOST_KEPT = 0.9
+#: A filter that keeps less than this reads many records for each that it keeps.
+_FEW_KEPT = 0.5
+#: One call per element is dear only where there is little to do in it: bytes in and out, and seconds.
+_TINY_BYTES = 16e3
+_SHORT_CALL_S = 150e-6
+#: Fewer elements to a batch leave little to gain from batching first.
+_FEWEST_BATCHED = 8
+#: Share of a call that is the calling itself, from which on the call costs about as much as the work.
+_CALL_SHARE = 0.1
+
+
+def wasted_work(case: Case) -> Iterator[a.Finding]:
+    """Elements are made at some cost, and then thrown away."""
+    if case.consumer_binds:
+        return
+    for i, written in enumerate(case.estimate.written):
+        kept = _kept(case, i)
+        if written.type not in _THROWS or kept is None or kept > _MOST_KEPT:
+            continue
+        finding = _thrown_away(case, i, kept)
+        if finding is not None:
+            yield finding
+
+
+def _kept(case: Case, position: int) -> float | None:
+    """Share of its input that an operator hands on, 0 to 1; None if it has not one input, or none was counted."""
+    network = case.estimate.network
+    inputs = network.inputs[position]
+    if len(inputs) != 1 or network.operators[inputs[0]].visits <= 0:
+        return None
+    return network.operators[position].visits / network.operators[inputs[0]].visits
+
+
+def _thrown_away(case: Case, position: int, kept: float) -> a.Finding | None:
+    network, written = case.estimate.network, case.estimate.written[position]
+    operator = network.operators[position]
+    makers = [i for i in case.below(position) if network.operators[i].pooled]
+    if not makers:
+        return _reads_for_little(case, position, kept) if written.type == "Filter" else None
+    dearest = max(makers, key=lambda i: network.operators[i].visits * network.operators[i].service_s)
+    fewer: Callable[[Operator], Operator] = lambda one: replace(one, visits=one.visits * kept)  # noqa: E731
+    gain = case.gain_of(case.changed(dict.fromkeys(makers, fewer)))
+    if gain < LEAST_GAIN:
+        return None
+    wasted_s = (1 - kept) * case.core_s(makers)
+    maker = network.operators[dearest].label
+    message = (
+        f"{operator.label} keeps {words.percent(kept)} of what {maker} made for it: "
+        f"{words.duration(wasted_s)} of core time per step go into elements that are thrown away."
+    )
+    if written.type in _BY_POSITION:
+        fix = f"Move .{written.type.lower()}(…) before {maker}: the same elements stay."
+    else:
+        fix = f"Decide before {maker} which elements stay, where what it decides by is known already."
+    code = "shard-late" if written.type == "Shard" else "wasted-work"
+    if code == "shard-late":
+        message += " Each worker does the work of all."
+    return a.Finding(
+        code=code, severity=severity(gain), operator=operator.id, message=message, fix=fix, gain=gain
+    )
+
+
+def shard_behind_cache(case: Case) -> Iterator[a.Finding]:
+    """Each worker caches what all of them need, and then takes its share: the cache holds the others' elements, too."""
+    network = case.estimate.network
+    for i, written in enumerate(case.estimate.written):
+        kept = _kept(case, i)
+        caches = [j for j in case.below(i) if case.estimate.written[j].type in CACHE_TYPES]
+        if written.type != "Shard" or not caches or kept is None or kept > _MOST_KEPT:
+            continue
+        cache = caches[0]
+        held = case.last.operators[case.estimate.written[cache].running].buffered_bytes
+        memory = f", {words.size(held * (1 - kept))} of {words.size(held)} for nothing" if held else ""
+        yield a.Finding(
+            code="shard-late",
+            severity=a.SEVERITY_MEDIUM,
+            operator=network.operators[i].id,
+            message=(
+                f"{network.operators[i].label} keeps {words.percent(kept)} of what {network.operators[cache].label} "
+                f"holds: each worker makes and stores the elements of all in its first pass{memory}."
+            ),
+            fix=f"Move .shard(…) to the front, before {network.operators[case.below(i)[-1]].label} is worked on.",
+        )
+
+
+def _reads_for_little(case: Case, position: int, kept: float) -> a.Finding | None:
+    """A filter right behind its source: what it costs is the reading and testing of what it refuses."""
+    network = case.estimate.network
+    operator, batch = network.operators[position], case.batch_above(position)
+    below = case.below(position)
+    if kept > _FEW_KEPT or batch < _FEWEST_BATCHED or position not in case.binding_operators():
+        return None
+    source = network.operators[below[-1]].label if below else "its source"
+    gain = case.gain_of(
+        case.changed({position: lambda one: replace(one, cpu_s=one.cpu_s / batch, wait_s=one.wait_s / batch)})
+    )
+    if gain < LEAST_GAIN:
+        return None
+    return a.Finding(
+        code="wasted-work",
+        severity=severity(gain),
+        operator=operator.id,
+        message=(
+            f"{operator.label} keeps {words.percent(kept)}: {words.digits(1 / kept)} elements are read from {source} "
+            f"and tested one by one for each that stays, {words.duration(operator.service_s)} of its own work each."
+        ),
+        fix=(
+            "Take fewer at the source (fewer files, .shard or indices), or batch first and draw one mask for a "
+            "whole batch."
+        ),
+        gain=gain,
+    )
+
+
+def per_element_overhead(case: Case) -> Iterator[a.Finding]:
+    """A function is called once for each tiny element, and the calling costs more than the work."""
+    if case.consumer_binds:
+        return
+    network = case.estimate.network
+    for i in case.binding_operators():
+        operator, written = network.operators[i], case.estimate.written[i]
+        batch = case.batch_above(i)
+        if not operator.pooled or operator.python or not written.type.endswith(("Map", "Filter")):
+            continue
+        if written.type == "FlatMap" or batch < _FEWEST_BATCHED:
+            continue
+        inputs = [network.operators[j] for j in network.inputs[i]]
+        calls = sum(one.visits for one in inputs) if written.type.endswith("Filter") else operator.visits
+        if calls <= 0:
+            continue
+        call_s = operator.visits * (operator.cpu_s + operator.wait_s) / calls
+        bytes_touched = operator.element_bytes + sum(one.element_bytes for one in inputs)
+        overhead_s = case.overhead_s(i)
+        if call_s > _SHORT_CALL_S or bytes_touched > _TINY_BYTES or overhead_s < _CALL_SHARE * call_s:
+            continue
+        share = min(overhead_s / call_s, 1.0)
+        left = 1 - share * (1 - 1 / batch)
+        gain = case.gain_of(
+            case.changed(
+                {i: lambda one, left=left: replace(one, cpu_s=one.cpu_s * left, wait_s=one.wait_s * left)}  # type: ignore[misc]
+            )
+        )
+        if gain < LEAST_GAIN:
+            continue
+        yield a.Finding(
+            code="per-element-overhead",
+            severity=severity(gain),
+            operator=operator.id,
+            message=(
+                f"{operator.label} is called {words.digits(calls)} times per step, for elements of "
+                f"{words.size(bytes_touched)} in and out: {words.duration(call_s)} per call, of which at least "
+                f"{words.duration(min(overhead_s, call_s))} are the calling itself. More parallel calls add calls, "
+                "not work."
+            ),
+            fix=(
+                f"Batch first: .batch({batch}) before {operator.label}, and a function that works on whole batches "
+                "(tf.io.parse_example for tf.io.parse_single_example). The gain is at least that of the calls saved."
+            ),
+            gain=gain,
+        )
+
+
+def repeated_work(case: Case) -> Iterator[a.Finding]:
+    """One set of files is read again for each element of an interleave: once per class, or per branch."""
+    if case.consumer_binds:
+        return
+    operators = {operator.id: operator for operator in case.pipeline.operators}
+    network = case.estimate.network
+    for files in case.pipeline.files:
+        position = case.estimate.position.get(files.operator)
+        if position is None or not files.count or not network.enclosing[position]:
+            continue
+        outer = network.enclosing[position][0]
+        times = _times_opened(case, outer)
+        # Names that flow in from outside differ from iterator to iterator: only constants repeat.
+        if files.found_by != "constant" or times < 2 or _named_outside(case, operators, outer, files):
+            continue
+        again = [
+            i
+            for i in case.below(outer)
+            if network.operators[i].in_body or network.enclosing[i][:1] == (outer,)
+        ]
+        fewer: Callable[[Operator], Operator] = lambda one: replace(one, visits=one.visits / times)  # noqa: B023, E731
+        gain = case.gain_of(case.changed(dict.fromkeys(again, fewer)))
+        if gain < LEAST_GAIN:
+            continue
+        yield a.Finding(
+            code="repeated-work",
+            severity=severity(gain),
+            operator=files.operator,
+            message=(
+                f"{network.operators[position].label} reads the same {_file_count(files)} in each of the {times} "
+                f"iterators that {network.operators[outer].label} opens: {words.duration(case.core_s(again))} of core "
+                f"time per step, most of it for what another iterator reads, too."
+            ),
+            fix=(
+                "Read and parse once, and split afterwards (write one file per class, or cache the parsed records "
+                f"in front of {network.operators[outer].label})."
+            ),
+            gain=gain,
+        )
+
+
+def _times_opened(case: Case, interleave: int) -> int:
+    """How many iterators an interleave opens in one pass, as far as it is known, and at most."""
+    inputs = case.estimate.network.inputs[interleave]
+    counts = [case.estimate.written[i].cardinality for i in inputs]
+    return int(max(counts, default=0))
+
+
+def _named_outside(
+    case: Case, operators: dict[str, m.Operator], interleave: int, files: m.SourceFiles
+) -> bool:
+    """Whether the names come from what the interleave iterates over."""
+    outer = case.estimate.network.operators[interleave].id
+    others = [one for one in case.pipeline.files if one.operator != files.operator]
+    return any(
+        is_below(operators, operators[one.operator], outer) and not operators[one.operator].in_body
+        for one in others
+        if one.operator in operators
+    )
+
+
+def _file_count(files: m.SourceFiles) -> str:
+    return f"{files.count:,} files" if files.count > 1 else "file"
+
+
+def unbatch_rebatch(case: Case) -> Iterator[a.Finding]:
+    """Batches are taken apart and put together again, with nothing between that needs single elements."""
+    if case.consumer_binds:
+        return
+    network = case.estimate.network
+    for i, written in enumerate(case.estimate.written):
+        if written.type != "Unbatch" or network.operators[i].parent is None:
+            continue
+        above = network.operators[i].parent
+        if above is None or not case.estimate.written[above].type.endswith("Batch"):
+            continue
+        free: Callable[[Operator], Operator] = lambda one: replace(one, cpu_s=0.0, wait_s=0.0)  # noqa: E731
+        gain = case.gain_of(case.changed({i: free, above: free}))
+        if gain < LEAST_GAIN:
+            continue
+        yield a.Finding(
+            code="unbatch-rebatch",
+            severity=severity(gain),
+            operator=network.operators[i].id,
+            message=(
+                f"{network.operators[i].label} takes batches apart and {network.operators[above].label} puts them "
+                f"together again: {words.duration(case.core_s((i, above)))} of core time per step for copies."
+            ),
+            fix="Keep the batches, or say the size wanted once: .rebatch(n) in place of both.",
+            gain=gain,
+        )
+
+
+def nested_datasets(case: Case) -> Iterator[a.Finding]:
+    """Each element builds a small dataset of its own: making and dropping iterators is most of the work."""
+    if case.consumer_binds:
+        return
+    network = case.estimate.network
+    binding = case.binding_operators()
+    for i, written in enumerate(case.estimate.written):
+        if written.type != "Window":
+            continue
+        # What iterates the windows: a map, flat map or interleave right behind.
+        users = [
+            j
+            for j in network.path(i)[1:3]
+            if j in binding and (network.operators[j].pooled or network.operators[j].interleave)
+        ]
+        if i not in binding and not users:
+            continue
+        dear = users[0] if users else i
+        operator = network.operators[i]
+        per_window_s = sum(
+            network.operators[j].visits * network.operators[j].service_s for j in {i, dear}
+        ) / max(operator.visits, 1e-12)
+        yield a.Finding(
+            code="nested-datasets",
+            severity=a.SEVERITY_MEDIUM,
+            operator=operator.id,
+            message=(
+                f"{operator.label} makes a dataset for each window and component, and "
+                f"{network.operators[dear].label} iterates it: {words.duration(per_window_s)} per window, which is the "
+                "making of iterators more than the copying of data."
+            ),
+            fix=(
+                "Cut the windows from tensors: one batch of rows, then tf.signal.frame or tf.gather with the indices "
+                "of all its windows; length, shift and the dropped tail stay the same."
+            ),
+        )
