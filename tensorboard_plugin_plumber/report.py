@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tensorboard_plugin_plumber.model import host
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 from tensorboard_plugin_plumber.schema.jsonify import Json, to_dict, to_json
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 DEFAULT_WIDTH = 100
 _BAR_WIDTH = 10
 _MAX_BOUNDS = 8
+# A first element that comes sooner delays nothing that a person would notice.
+_WORTH_SAYING_S = 0.1
 _SEVERITY_STYLES = {a.SEVERITY_HIGH: "bold red", a.SEVERITY_MEDIUM: "yellow", a.SEVERITY_LOW: "dim"}
 
 
@@ -151,6 +154,11 @@ def _facts(analysis: a.Analysis) -> Iterator[str]:
         yield f"waits {_percent(verdict.wait_fraction)} of the time"
     if verdict.HasField("consumer_rate"):
         yield f"consumer could take {_rate(verdict.consumer_rate)}"
+    if verdict.HasField("waits_over_1ms"):
+        yield f"{_percent(verdict.waits_over_1ms)} of steps wait over 1 ms"
+    if verdict.HasField("first_step_delay_s") and verdict.first_step_delay_s >= _WORTH_SAYING_S:
+        each = "" if verdict.epochs == 1 else f", on average of {verdict.epochs} epochs"
+        yield f"first element after {_duration(verdict.first_step_delay_s)}{each}"
     if verdict.HasField("self_check"):
         yield f"self-check {verdict.self_check:.2f}"
 
@@ -300,6 +308,9 @@ def _limit_notes(analysis: a.Analysis) -> Iterator[str]:
             f"Limits: {_number(limits.cores)} cores, {_size(limits.memory_bytes)} memory of which a plan may add "
             f"{_size(limits.memory_free_bytes)}, {limits.threadpool_size} threads for user functions."
         )
+    used = host.sentence(analysis.host_use)
+    if used:
+        yield used
 
 
 def _fleet_row(entry: FleetEntry) -> dict[str, Json]:

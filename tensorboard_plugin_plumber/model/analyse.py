@@ -13,6 +13,7 @@ from tensorboard_plugin_plumber.model import words
 from tensorboard_plugin_plumber.model.bounds import Bound, Kind, bounds
 from tensorboard_plugin_plumber.model.estimate import Estimate, estimate, limits_of, observed_bytes
 from tensorboard_plugin_plumber.model.findings import Case, autotune_off_finding, findings
+from tensorboard_plugin_plumber.model.host import host_use
 from tensorboard_plugin_plumber.model.network import Limits
 from tensorboard_plugin_plumber.model.plan import constraint_of, make_plan
 from tensorboard_plugin_plumber.model.rows import bare_rows, rows_of
@@ -21,6 +22,7 @@ from tensorboard_plugin_plumber.model.verdict import (
     SelfCheck,
     bottleneck_of,
     cause_of,
+    say_epochs,
     self_check,
     smallest_data_bound,
     verdict_of,
@@ -73,6 +75,7 @@ def analyse(recording: Recording, *, pipeline: str | None = None, what_if: WhatI
         pipeline_label=chosen.label,
         notes=[*recording.notes, *chosen.notes],
         history=_history(recording, index),
+        host_use=host_use(recording.graph.host, recording.samples, index),
     )
     last = recording.last_sample(index)
     if recording.samples:
@@ -143,7 +146,7 @@ def _with_counters(
     bottleneck = bottleneck_of(now, binding, consumer_binds)
     cause = cause_of(now, binding, consumer_binds, check)
     plan = make_plan(now, again, len(windows), tentative=check.tentative, self_check=check.value)
-    analysis.verdict.CopyFrom(verdict_of(now, bottleneck, check, cause))
+    analysis.verdict.CopyFrom(verdict_of(now, bottleneck, check, cause, windows.last))
     analysis.bottleneck.CopyFrom(bottleneck)
     analysis.operators.extend(
         rows_of(pipeline, now, windows, {bottleneck.operator} if bottleneck.operator else set())
@@ -207,6 +210,8 @@ def _without_counters(
         and last.step_s > 0
     ):
         verdict.wait_fraction = min(max(1 - last.gap_s / last.step_s, 0.0), 1.0)
+    if last is not None:
+        say_epochs(verdict, last)
     analysis.verdict.CopyFrom(verdict)
     analysis.bottleneck.CopyFrom(a.Bottleneck(sentence="Unknown without counters."))
     analysis.operators.extend(bare_rows(pipeline))

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tensorboard_plugin_plumber.model.windows import Totals, Windows
+import numpy as np
+
+from tensorboard_plugin_plumber.model.windows import SCALARS, Totals, Windows
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 #: Training is called input-bound from this share of the step spent waiting.
@@ -18,6 +20,10 @@ WAIT_THRESHOLD = 0.10
 PROOF_SHARE = 0.95
 #: Steps whose gaps were seen, or that were synchronised, without which nothing is claimed.
 FEWEST_STEPS = 5
+#: A step that waits for longer counts as one that waits, seconds.
+WAIT_S = 1e-3
+#: Where single waits cannot be seen, their mean still bounds the share of long ones: this little is said.
+SMALL_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,8 @@ class ConsumerEstimate:
     absent: bool = False
     #: Why it is unknown, in words; empty if it is known.
     caveat: str = ""
+    #: CPU time of the thread that consumes, s/step.
+    thread_cpu_s: float | None = None
 
 
 def estimate_consumer(
@@ -48,16 +56,17 @@ def estimate_consumer(
     steps, joined = totals["steps"], totals["joined_steps"]
     turn = totals["gap_s"] / joined if joined > 0 else 0.0
     period = totals["step_s"] / joined if joined > 0 else (1.0 / rate if rate else None)
-    seen = totals["waits_seen"]
-    over = totals["waits_over_1ms"] / seen if seen > 0 else None
+    over = _waits_over_1ms(totals, turn, period)
     absent = pipeline.consumer == m.CONSUMER_NONE
+    thread = _thread_cpu_s(windows)
 
     def known(step_s: float, wait: float, own_over: float | None = over) -> ConsumerEstimate:
         wait = min(max(wait, 0.0), 1.0)
-        return ConsumerEstimate(step_s, wait, wait >= WAIT_THRESHOLD, turn, period, own_over)
+        bound = wait >= WAIT_THRESHOLD
+        return ConsumerEstimate(step_s, wait, bound, turn, period, own_over, thread_cpu_s=thread)
 
     def unknown(caveat: str) -> ConsumerEstimate:
-        return ConsumerEstimate(None, None, None, turn, period, None, absent, caveat)
+        return ConsumerEstimate(None, None, None, turn, period, None, absent, caveat, thread)
 
     if given_rate is not None:
         return known(1.0 / given_rate, 1.0 - (rate or 0.0) / given_rate, None)
@@ -87,3 +96,26 @@ def estimate_consumer(
         "Nobody can see from outside whether this loop waits for its device before it asks for the next element; "
         'say consumer="synchronous" or give the consumer\'s rate to know.'
     )
+
+
+def _waits_over_1ms(totals: Totals, turn_s: float, period_s: float | None) -> float | None:
+    """Share of steps that wait over 1 ms.
+
+    Where single waits cannot be seen (several steps in one call, a loop inside a tf.function) Markov's inequality
+    holds: no more than (mean wait) / 1 ms of them. Said only where that is next to nothing.
+    """
+    seen = totals["waits_seen"]
+    if seen > 0:
+        return totals["waits_over_1ms"] / seen
+    if totals["joined_steps"] < FEWEST_STEPS or period_s is None:
+        return None
+    most = max(period_s - turn_s, 0.0) / WAIT_S
+    return most if most <= SMALL_SHARE else None
+
+
+def _thread_cpu_s(windows: Windows) -> float | None:
+    """CPU time per step of the thread that consumes, over the windows in which it is known."""
+    cpu, steps = (windows.scalars[:, SCALARS.index(name)] for name in ("consumer_thread_cpu_s", "steps"))
+    known = np.isfinite(cpu)
+    total = float(steps[known].sum())
+    return max(float(cpu[known].sum()), 0.0) / total if total > 0 else None

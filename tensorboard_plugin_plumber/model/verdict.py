@@ -11,6 +11,7 @@ from tensorboard_plugin_plumber.model.bounds import Bound, Kind, iterators_besid
 from tensorboard_plugin_plumber.model.estimate import Estimate
 from tensorboard_plugin_plumber.model.plan import constraint_of
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
+from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 #: The one range in which the model is trusted.
 GOOD = (0.8, 1.25)
@@ -129,10 +130,15 @@ def _resource(estimate: Estimate, binding: Bound) -> str:
 
 
 def verdict_of(
-    estimate: Estimate, bottleneck: a.Bottleneck, check: SelfCheck, cause: a.Cause.ValueType
+    estimate: Estimate,
+    bottleneck: a.Bottleneck,
+    check: SelfCheck,
+    cause: a.Cause.ValueType,
+    last: m.PipelineSample,
 ) -> a.Verdict:
-    """The verdict: one sentence, and the numbers behind it."""
+    """The verdict: one sentence, and the numbers behind it. `last` is the newest sample of the pipeline."""
     seen, network = estimate.consumer, estimate.network
+    present = not (seen.absent or estimate.supposed)
     verdict = a.Verdict(tentative=check.tentative, cause=cause)
     for name, value in (
         ("input_bound", seen.input_bound),
@@ -142,11 +148,14 @@ def verdict_of(
         ("self_check", check.value),
         ("step_s", seen.period_s if not seen.absent else None),
         ("waits_over_1ms", seen.waits_over_1ms),
+        ("consumer_cpu_s", network.consumer.cpu_s if present else None),
+        ("consumer_thread_cpu_s", seen.thread_cpu_s if present else None),
     ):
         if value is not None:
             setattr(verdict, name, value)
     if seen.wait_fraction is not None and seen.period_s is not None and not seen.absent:
         verdict.wait_s = seen.wait_fraction * seen.period_s
+    say_epochs(verdict, last)
     verdict.sentence = _sentence(estimate, bottleneck, check)
     caveats = [seen.caveat] if seen.caveat else []
     caveats += [f"{cache} still fills; later passes read from it." for cache in estimate.filling]
@@ -154,6 +163,13 @@ def verdict_of(
         caveats.append(f"Tentative: {check.why}.")
     verdict.caveat = " ".join(caveats)
     return verdict
+
+
+def say_epochs(verdict: a.Verdict, last: m.PipelineSample) -> None:
+    """Adds the wait for the first element of an epoch, the mean over all so far."""
+    if last.epochs_started:
+        verdict.epochs = last.epochs_started
+        verdict.first_step_delay_s = last.epoch_start_delay_s / last.epochs_started
 
 
 def _sentence(estimate: Estimate, bottleneck: a.Bottleneck, check: SelfCheck) -> str:

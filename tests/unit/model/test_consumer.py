@@ -61,3 +61,29 @@ def test_plumber_itself_is_no_consumer():
     found = consumer(Run(rate=20, gap_s=0.1e-3, consumer=m.CONSUMER_NONE))
     assert found.absent
     assert found.input_bound is None
+
+
+def test_the_share_of_long_waits_is_counted_where_single_steps_are_seen():
+    def see(second, record):
+        record.pipelines[0].waits_seen = 20 * second
+        record.pipelines[0].waits_over_1ms = 5 * second
+
+    assert consumer(Run(rate=20, gap_s=10e-3, change=see)).waits_over_1ms == pytest.approx(0.25)
+
+
+def test_without_single_steps_only_a_mean_wait_of_next_to_nothing_bounds_the_share():
+    # GIVEN waits of 5 µs a step, of which at most 0.5 % can be over 1 ms; and waits of 1 ms, which say nothing
+    small = consumer(Run(rate=20, gap_s=50e-3 - 5e-6))
+    large = consumer(Run(rate=20, gap_s=49e-3))
+
+    assert small.waits_over_1ms == pytest.approx(0.005)
+    assert large.waits_over_1ms is None
+
+
+def test_the_consuming_threads_time_is_of_the_windows_in_which_it_is_known():
+    def know(second, record):
+        if second > 5:
+            record.pipelines[0].consumer_thread_cpu_s = 0.02 * 20 * second
+
+    assert consumer(Run(rate=20, gap_s=10e-3, change=know)).thread_cpu_s == pytest.approx(0.02)
+    assert consumer(Run(rate=20, gap_s=10e-3)).thread_cpu_s is None
