@@ -53,7 +53,8 @@ class Names:
       listing: makes the list, which may ask the file system; None where nothing is known.
       found_by: "constant", "list_files", "pattern".
       complete: no other files can reach it, and all of these do.
-      in_order: they come in the order of the list, each once.
+      in_order: they come in the order of the list.
+      once: none comes twice in a pass.
       note: what keeps it from being complete, for people.
     """
 
@@ -61,6 +62,7 @@ class Names:
     found_by: str = ""
     complete: bool = True
     in_order: bool = True
+    once: bool = True
     note: str = ""
 
 
@@ -83,6 +85,7 @@ def together(parts: list[Names]) -> Names:
         "/".join(dict.fromkeys(part.found_by for part in known)),
         all(part.complete for part in parts),
         False,
+        all(part.once for part in parts),
         "; ".join(notes),
     )
 
@@ -175,8 +178,10 @@ class Flow:
         below = self.out_of(node.inputs[0], component, depth + 1)
         if base in _PASSING:
             return below
-        if base in _SHUFFLING or base == "RepeatDataset":
+        if base in _SHUFFLING:
             return replace(below, in_order=False)
+        if base == "RepeatDataset":
+            return replace(below, in_order=False, once=False)
         if base in _CHOOSING:
             return _incomplete(below, "an operator chooses some of the names")
         if base in ("TakeDataset", "SkipDataset", "ShardDataset"):

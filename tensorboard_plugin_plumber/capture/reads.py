@@ -43,8 +43,9 @@ class _Source:
     # Index into the running operators: gets the bytes; counts the elements that were taken from files.
     running: int
     counted_by: int
-    # Mean size of the files that one element opens; None until it is known.
+    # Mean size of the files that one element opens, and of all of its files; None until they are known.
     opened_bytes: float | None = None
+    file_bytes: float | None = None
     remote: bool = False
     elements: float = 0.0
     # Bytes in the files of `elements`; None if unknown.
@@ -70,6 +71,16 @@ class _Source:
         weight = self._weight(counters.elements, size)
         self.new_weight = max((weight or 0.0) - (self.weight or 0.0), 0.0)
         self.elements, self.weight = counters.elements, weight
+
+    def within(self, read: float | None, sample: m.PipelineSample) -> float | None:
+        """What was read, but no less than all files in each whole pass, and no more than all in each pass begun."""
+        if self.file_bytes is None:
+            return read
+        if self.reading.whole and sample.passes:
+            read = max(read or 0.0, self.file_bytes * sample.passes)
+        if self.reading.once and read is not None:
+            read = min(read, self.file_bytes * sample.iterators)
+        return read
 
     def _weight(self, elements: float, size: float) -> float | None:
         reading = self.reading
@@ -125,7 +136,7 @@ class ReadMeter:
         scale = 1.0 if python else self._scale(every)
         for index, sources in self._sources.items():
             for source in sources:
-                said = _bytes_of(source, scale, python or read is None)
+                said = source.within(_bytes_of(source, scale, python or read is None), parts[index])
                 if said is not None:
                     source.said = max(source.said, said)
                     parts[index].operators[source.running].read_bytes = source.said
@@ -226,6 +237,7 @@ def _take_files(source: _Source, message: m.Pipeline) -> None:
     for files in message.files:
         if files.operator == source.reading.operator and files.count:
             source.opened_bytes = files.bytes / files.count * source.reading.opens
+            source.file_bytes = float(files.bytes) if files.complete else None
             source.remote = any(is_remote(path) for path in files.paths)
 
 

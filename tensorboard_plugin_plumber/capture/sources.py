@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tensorboard_plugin_plumber.capture import graphs, guard
@@ -25,6 +26,28 @@ _MOST_S = 0.3
 _PATHS = 16
 _READERS = frozenset(
     {"TFRecordDataset", "TextLineDataset", "FixedLengthRecordDataset", "CSVDataset", "LMDBDataset"}
+)
+# Operators that read all of their input in a pass, once.
+_WHOLE = frozenset(
+    {
+        "Map",
+        "ParallelMap",
+        "Filter",
+        "Batch",
+        "ParallelBatch",
+        "PaddedBatch",
+        "Unbatch",
+        "Shuffle",
+        "Prefetch",
+        "Enumerate",
+        "Concatenate",
+        "Interleave",
+        "ParallelInterleave",
+        "FlatMap",
+        "Scan",
+        "Unique",
+        "AssertCardinality",
+    }
 )
 _MAGIC = {b"\x1f\x8b": "GZIP", b"\x78\x01": "ZLIB", b"\x78\x9c": "ZLIB", b"\x78\xda": "ZLIB"}
 # Bytes of fixed-length records can look like anything.
@@ -43,6 +66,8 @@ class Reading:
       decompressed_by: Operator.id of a map that decompresses; empty where the reader does.
       record_bytes: file bytes of every record where that is fixed, else 0.
       opens: files that one element opens, where the operator's function opens them.
+      whole: a pass of the pipeline reads all of its files.
+      once: a pass of the pipeline reads none of its files twice.
     """
 
     operator: str
@@ -52,6 +77,8 @@ class Reading:
     decompressed_by: str = ""
     record_bytes: int = 0
     opens: int = 1
+    whole: bool = False
+    once: bool = False
 
 
 def readings_of(root: Written) -> tuple[Reading, ...]:
@@ -137,7 +164,36 @@ def _reading(
     undone = None if compression else _decompression(flow, one)
     if undone is not None:
         compression = undone[0]
-    return Reading(one.id, reader, names, compression, undone[1] if undone else "", record_bytes, opens)
+    above = list(_above(one))
+    return Reading(
+        operator=one.id,
+        reader=reader,
+        names=names,
+        compression=compression,
+        decompressed_by=undone[1] if undone else "",
+        record_bytes=record_bytes,
+        opens=opens,
+        whole=all(_reads_whole(consumer) for consumer in above),
+        once=names.once
+        and not any(graphs.base_op(node.op) == "RepeatDataset" for user in above for node in user.nodes),
+    )
+
+
+def _above(one: Written) -> Iterator[Written]:
+    """The operators that it feeds."""
+    while one.parent is not None:
+        one = one.parent
+        yield one
+
+
+def _reads_whole(consumer: Written) -> bool:
+    """Whether an operator reads all of its inputs in a pass."""
+    if consumer.type in _WHOLE or consumer.foreign:
+        return True
+    mixes = [node for node in consumer.nodes if graphs.base_op(node.op) == "DirectedInterleaveDataset"]
+    return consumer.type == "SampleFromDatasets" and not any(
+        node.attribute("stop_on_empty_dataset") for node in mixes
+    )
 
 
 def _told(node: Node) -> str:
@@ -156,14 +212,12 @@ def _record_bytes(node: Node) -> int:
 
 def _decompression(flow: Flow, reader: Written) -> tuple[str, str] | None:
     """What a function of the operator or of one that it feeds undoes, and the operator's id."""
-    one: Written | None = reader
-    while one is not None:
+    for one in (reader, *_above(reader)):
         for node in one.nodes:
             for scope in functions_of(flow, node):
                 for proto in scope.nodes.values():
                     if proto.op == "DecodeCompressed" and proto.attr["compression_type"].s:
                         return proto.attr["compression_type"].s.decode(), one.id
-        one = one.parent
     return None
 
 
