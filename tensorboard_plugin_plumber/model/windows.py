@@ -40,13 +40,6 @@ SCALARS = (
     "process_cpu_s",
     "host_cpu_s",
     "consumer_thread_cpu_s",
-    "shared_cpu_s",
-    "gil_probes",
-    "gil_waits",
-    "gil_wait_s",
-    "pool_gil_probes",
-    "gil_waiting_threads",
-    "blocked_threads",
 )
 
 
@@ -164,6 +157,8 @@ def _before(record: m.SampleRecord, part: m.PipelineSample) -> _Seen:
     )
     if part.HasField("pool_cpu_s"):
         unread.pool_cpu_s = unread.pool_run_queue_s = 0.0
+    if part.HasField("consumer_thread_cpu_s"):
+        unread.consumer_thread_cpu_s = 0.0
     return earlier, unread
 
 
@@ -172,8 +167,6 @@ def _differences(table: Array) -> Array:
     return np.maximum(np.diff(table, axis=0), 0.0)
 
 
-    if part.HasField("consumer_thread_cpu_s"):
-        unread.consumer_thread_cpu_s = 0.0
 def _column(part: m.PipelineSample, name: str, count: int) -> list[float]:
     values = [float(getattr(counters, name)) for counters in part.operators]
     return values + [0.0] * (count - len(values))
@@ -196,6 +189,7 @@ def _scalars(record: m.SampleRecord, part: m.PipelineSample) -> list[float]:
         part.pool_run_queue_s if known else float("nan"),
         record.host.process_cpu_s,
         record.host.host_cpu_s if record.host.HasField("host_cpu_s") else float("nan"),
+        part.consumer_thread_cpu_s if part.HasField("consumer_thread_cpu_s") else float("nan"),
     ]
 
 
@@ -204,21 +198,6 @@ def _state(part: m.PipelineSample) -> dict[str, object]:
     for i, counters in enumerate(part.operators):
         if counters.HasField("parallelism"):
             state[f"parallelism {i}"] = round(counters.parallelism)
-        part.consumer_thread_cpu_s if part.HasField("consumer_thread_cpu_s") else float("nan"),
-        record.host.shared_cpu_s if record.host.HasField("shared_cpu_s") else float("nan"),
-    ]
-
-
-def _probes(record: m.SampleRecord, part: m.PipelineSample) -> list[float]:
-    """Of the interpreter lock: 0 before the first one."""
-    host = record.host
-    return [
-        host.gil_probes,
-        host.gil_waits,
-        host.gil_wait_s,
-        part.gil_probes,
-        part.gil_waiting_threads,
-        part.blocked_threads,
     return state
 
 
