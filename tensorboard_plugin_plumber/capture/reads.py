@@ -132,7 +132,7 @@ class ReadMeter:
         if moved and read is not None:
             self._attribute(read, moved)
         # What Python reads is not to be told from what a source reads.
-        python = any(pipeline.runs_python for pipeline in pipelines)
+        python = any(o.function.python for pipeline in pipelines for o in pipeline.message.operators)
         scale = 1.0 if python else self._scale(every)
         for index, sources in self._sources.items():
             for source in sources:
