@@ -48,14 +48,10 @@ class Epochs(enum.Enum):
     ANOTHER = "another in each"
     # A seeded op begins again with each new iterator, and goes on where a repeat begins again.
     ANOTHER_WITH_REPEAT = "another where a repeat stands above"
-    # An unseeded random dataset draws its seed for each new iterator, and keeps it under a repeat.
-    ANOTHER_WITHOUT_REPEAT = "another where no repeat stands above"
 
     def differ(self, repeated: bool) -> bool:
         """Whether epochs differ, given whether a repeat stands above."""
-        if self is Epochs.ANOTHER_WITH_REPEAT:
-            return repeated
-        return self is Epochs.ANOTHER or (self is Epochs.ANOTHER_WITHOUT_REPEAT and not repeated)
+        return self is Epochs.ANOTHER or (self is Epochs.ANOTHER_WITH_REPEAT and repeated)
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,24 +321,19 @@ def _shuffle_fact(node: Node, operator: Written, place: Place | None) -> Fact:
 
 def _random_dataset_fact(node: Node, operator: Written, place: Place | None) -> Fact:
     seeded = _is_seeded(node)
-    again = bool(node.attribute("rerandomize_each_iteration"))
-    if _enclosed(operator):
-        epochs = Epochs.SAME if seeded else Epochs.ANOTHER
-    elif again:
-        epochs = Epochs.ANOTHER
-    else:
-        epochs = Epochs.SAME if seeded else Epochs.ANOTHER_WITHOUT_REPEAT
+    # Without a seed it draws one when it is made, and keeps it.
+    again = node.op == "SamplingDataset" or bool(node.attribute("rerandomize_each_iteration"))
+    another = not seeded if _enclosed(operator) else again
     words = f"draws random numbers ({node.op})"
-    uncacheable = "" if epochs is Epochs.SAME else words
     return Fact(
         m.FACT_RANDOM,
         words,
         operator,
         place,
         seeded=seeded,
-        epochs=epochs,
+        epochs=Epochs.ANOTHER if another else Epochs.SAME,
         draws=True,
-        uncacheable=uncacheable,
+        uncacheable=words if another else "",
     )
 
 

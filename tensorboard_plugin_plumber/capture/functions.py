@@ -13,7 +13,7 @@ from typing import Any
 
 from tensorflow.python.framework import op_def_registry, tensor_util
 
-from tensorboard_plugin_plumber.capture import graphs
+from tensorboard_plugin_plumber.capture import graphs, places
 from tensorboard_plugin_plumber.capture.python_functions import PythonFacts, python_facts
 
 PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
@@ -268,7 +268,8 @@ class Library:
         Args:
           whole: claimed datasets inside them count as part of them.
         """
-        facts = [body.whole if whole else body.own for body in self._walk(list(names), whole)]
+        bodies = [body for body in self._walk(list(names), whole) if body is not _PLAIN]
+        facts = [body.whole if whole else body.own for body in bodies]
         if not facts:
             return Facts()
         return facts[0] if len(facts) == 1 else _union(facts)
@@ -301,6 +302,9 @@ class _Body:
     calls: tuple[str, ...]
     # Functions of claimed datasets.
     claimed_calls: tuple[str, ...]
+
+
+_PLAIN = _Body(Facts(), Facts(), (), ())
 
 
 def _union(facts: list[Facts]) -> Facts:
@@ -407,11 +411,12 @@ def _look(function: Any, claimed: frozenset[tuple[str, str]]) -> _Body:
     calls: list[str] = []
     claimed_calls: list[str] = []
     variables = tables = stateful = waits = False
-    for node in function.node_def:
+    nodes = [node for node in function.node_def if not _kind(node.op).plain]
+    if not nodes:
+        return _PLAIN
+    for node in nodes:
         op = node.op
         kind = _kind(op)
-        if kind.plain:
-            continue
         is_claimed = kind.dataset and (name, node.name) in claimed
         if kind.calls or kind.list_calls:
             into = claimed_calls if is_claimed else calls
@@ -468,8 +473,16 @@ def _python_function(node: Any) -> PythonFacts:
 
     token = node.attr["token"].s.decode(errors="replace")
     function = script_ops._py_funcs.get(token)
-    function = getattr(function, "_func", function)
+    function = _given(getattr(function, "_func", function))
     return PythonFacts("a Python function", None) if function is None else python_facts(function)
+
+
+def _given(function: Any) -> Any:
+    """What the user gave: TensorFlow wraps what is neither a function nor a method without a trace."""
+    code = getattr(function, "__code__", None)
+    if code is None or not places.is_tensorflow_file(code.co_filename) or "func" not in code.co_freevars:
+        return function
+    return function.__closure__[code.co_freevars.index("func")].cell_contents
 
 
 def _is_fed(function: Any, nodes: list[Any]) -> bool:
