@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from numbers import Real
 from tensorboard_plugin_plumber.capture import guard
 from tensorboard_plugin_plumber.capture.files import open_writer
 from tensorboard_plugin_plumber.capture.session import CaptureSession
+from tensorboard_plugin_plumber.capture.sink import LazySink
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 _logger = logging.getLogger("tensorboard_plugin_plumber")
@@ -37,7 +39,11 @@ def trace(log_dir: str | os.PathLike[str], *, consumer: str | float | None = Non
     session = None
     with guard.protect("begin to record"):
         session = CaptureSession(
-            kind="trace", sink=open_writer(log_dir), consumer=relation, consumer_rate=rate, adopt=True
+            kind="trace",
+            sink=LazySink(functools.partial(open_writer, log_dir)),
+            consumer=relation,
+            consumer_rate=rate,
+            adopt=True,
         )
         session.start()
     try:

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 import tensorboard_plugin_plumber as plumber
-from tensorboard_plugin_plumber.capture import device, looks
+from tensorboard_plugin_plumber.capture import device, guard, looks
 from tensorboard_plugin_plumber.events import reader
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 from tensorboard_plugin_plumber.schema.recording import Recording
@@ -222,15 +222,18 @@ def test_a_failing_poller_is_one_warning(
 
 
 def test_a_log_directory_that_cannot_be_made_is_one_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(guard, "_said", set())
     (tmp_path / "file").write_text("")
 
     small_model().fit(
         spinning_dataset(100), callbacks=[plumber.PlumberCallback(tmp_path / "file")], verbose=0
     )
 
-    assert any("begin to record" in record.getMessage() for record in caplog.records)
+    warnings = [record.getMessage() for record in caplog.records if "Plumber" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "go on recording" in warnings[0]
 
 
 def test_a_fit_that_raises_is_finished_at_exit(tmp_path: Path) -> None:

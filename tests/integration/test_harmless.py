@@ -18,6 +18,7 @@ import pytest
 import tensorflow as tf
 
 import tensorboard_plugin_plumber as plumber
+from tensorboard_plugin_plumber import callback
 from tensorboard_plugin_plumber.capture import boundary, guard, registry, session
 from tensorboard_plugin_plumber.capture.session import CaptureSession
 from tensorboard_plugin_plumber.capture.sink import MemorySink
@@ -269,6 +270,36 @@ def test_a_log_directory_that_hangs_holds_up_no_training(
 
     assert time.monotonic() - began_s < 30
     answered.set()
+
+
+def test_a_log_directory_that_hangs_when_it_is_opened_delays_no_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening, answered, opened_by = threading.Event(), threading.Event(), []
+
+    def hang(log_dir: str) -> MemorySink:
+        opened_by.append(threading.current_thread())
+        opening.set()
+        answered.wait(60)
+        return MemorySink()
+
+    monkeypatch.setattr(session, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(callback, "open_writer", hang)
+
+    class Wait(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            opening.wait(20 if batch == 0 else 0)
+
+    history = small_model().fit(
+        small_dataset(400), callbacks=[plumber.PlumberCallback(tmp_path), Wait()], epochs=2, verbose=0
+    )
+    hanging = not answered.is_set()
+    answered.set()
+
+    assert hanging
+    assert len(history.history["loss"]) == 2
+    assert opened_by
+    assert threading.main_thread() not in opened_by
 
 
 def test_a_loop_that_makes_new_datasets_costs_little_more_for_ever(
