@@ -71,6 +71,7 @@ class _Aligner:
         self._inputs = description.inputs
         self._bodies = description.bodies
         self._nodes = nodes
+        self._concatenates = [one.type.startswith("Concatenate") for one in description.pipeline.running]
         self._known = known
 
     def root(self, output: int) -> int | None:
@@ -98,6 +99,13 @@ class _Aligner:
         if self._nodes[node].name in _WHOLE:
             self._take_all(children, index, found)
             return
+        if all(child in self._known for child in children):
+            for child in children:
+                self.match(child, self._known[child], found)
+            return
+        if len(children) == 1 and self._concatenates[index]:
+            self._match_concatenated(node, children[0], self._inputs[index], found)
+            return
         if not self._bodies[index]:
             self._match_in_order(children, self._inputs[index], found)
             return
@@ -107,8 +115,11 @@ class _Aligner:
             taken = children[: len(inputs)]
             self._match_in_order(taken, inputs, found)
             rest = children[len(inputs) :]
+        bodies = self._bodies[index]
         for child in rest:
-            best = max(self._bodies[index], key=lambda body: self._score(child, body, _LOOK_AHEAD))
+            best = bodies[0]
+            if len(bodies) > 1:
+                best = max(bodies, key=lambda body: self._score(child, body, _LOOK_AHEAD))
             if self._fits(child, best):
                 self.match(child, best, found)
 
@@ -120,6 +131,10 @@ class _Aligner:
     def _match_in_order(self, children: list[int], indices: tuple[int, ...], found: dict[int, int]) -> None:
         """Inputs keep their order; some may be gone."""
         at = 0
+        # Elements of a window are datasets too: they have no input, and are no operator.
+        children = [
+            child for child in children if self._nodes[child].name != "Window" or self._children(child)
+        ]
         for position, child in enumerate(children):
             # As many of the rest as there are children left must stay for them.
             last = len(indices) - (len(children) - position - 1)
@@ -135,6 +150,20 @@ class _Aligner:
             if choice is not None:
                 self.match(child, indices[choice], found)
                 at = choice + 1
+
+    def _match_concatenated(
+        self, node: int, child: int, inputs: tuple[int, ...], found: dict[int, int]
+    ) -> None:
+        """One input lives at a time. The first is made together with the concatenate, so their ids are close."""
+        first = self._nodes[child].id - self._nodes[node].id <= self._size(inputs[0])
+        for index in inputs if first else inputs[::-1]:
+            if self._fits(child, index):
+                self.match(child, index, found)
+                return
+
+    def _size(self, index: int) -> int:
+        """Operators of a subtree, function bodies left out."""
+        return 1 + sum(self._size(below) for below in self._inputs[index])
 
     def _children(self, node: int) -> list[int]:
         nodes = self._nodes

@@ -260,7 +260,9 @@ def _alternatives(scope: Scope, reference: str, function: str, depth: int) -> li
     where, proto, reference = _traced_back(scope, reference)
     if proto is not None and proto.op in ("If", "StatelessIf", "Case", "StatelessCase"):
         found = []
-        branches = [value.func for name, value in sorted(proto.attr.items()) if value.HasField("func")]
+        # "then_branch" before "else_branch", as people write them.
+        functions = sorted(proto.attr.items(), reverse=True)
+        branches = [value.func for _, value in functions if value.HasField("func")]
         for value in proto.attr.values():
             branches += list(value.list.func)
         for branch in branches:

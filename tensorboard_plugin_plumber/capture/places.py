@@ -19,7 +19,7 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
-_USER, _TENSORFLOW, _TF_DATA, _LIBRARY, _GENERATED = range(5)
+_USER, _TENSORFLOW, _TF_DATA, _LIBRARY, _GENERATED, _PLUMBER = range(6)
 # tf.distribute puts operators of its own around the user's pipeline.
 _DISTRIBUTE = os.sep + os.path.join("tensorflow", "python", "distribute") + os.sep
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -71,6 +71,9 @@ def locate(frame: types.FrameType | None) -> tuple[str, Call | None, tuple[str, 
     while frame is not None:
         code = frame.f_code
         kind = _kind(code.co_filename)
+        if kind == _PLUMBER:  # what it wraps of TensorFlow's
+            frame = frame.f_back
+            continue
         if inside:
             if kind == _TF_DATA:
                 if code.co_name == "wrapper_helper" and _is_given(frame.f_locals.get("self")):
@@ -89,9 +92,16 @@ def locate(frame: types.FrameType | None) -> tuple[str, Call | None, tuple[str, 
                 if origin is None or _kind(origin[0]) != _USER:
                     frame = frame.f_back
                     continue
+            method = _public(method)
             return method, Call(code, frame.f_lasti, frame.f_lineno, method, origin), site
         frame = frame.f_back
-    return method, None, site
+    return _public(method), None, site
+
+
+@functools.lru_cache(maxsize=1024)
+def _public(name: str) -> str:
+    """The name by which people know an entry point: "sample_from_datasets_v2" -> "sample_from_datasets"."""
+    return re.sub(r"_?[vV]\d$", "", name)
 
 
 def _applied(frame: types.FrameType, inner: str) -> str:
@@ -196,7 +206,7 @@ def _classify(path: str) -> int:
     if "__autograph_generated_file" in path:
         return _GENERATED
     if path.startswith(_HERE) and not path.startswith(_DEMO):
-        return _LIBRARY
+        return _PLUMBER
     if path.startswith("<frozen "):
         return _LIBRARY
     for name in ("tensorflow", "keras", "tf_keras"):

@@ -31,6 +31,7 @@ _METHODS = {
     "bucket_by_sequence_length": "BucketBySequenceLength",
     "rejection_resample": "RejectionResample",
     "counter": "Counter",
+    "Counter": "Counter",
     "snapshot": "Snapshot",
     "load": "Load",
     "enumerate_dataset": "Enumerate",
@@ -61,6 +62,8 @@ class Pair:
     functions: dict[str, FunctionRecord] = field(default_factory=dict)
     # It was made inside the constructor of its consumer.
     internal: bool = False
+    # It was made together with the operator below it, and stands in front of that.
+    wraps: bool = False
 
 
 @dataclass
@@ -123,7 +126,7 @@ def _pair(node: Node, dataset: Any, pairs: dict[int, Pair], outer: Construction 
     for _ in range(3):  # what a constructor made for itself is in the graph, not among the inputs
         if _fits(dataset, node) or len(node.inputs) != 1 or not _fits_below(dataset, node):
             break
-        pairs[id(node)] = Pair(internal=True, construction=construction.construction_of(dataset))
+        pairs[id(node)] = Pair(wraps=True)
         node = node.inputs[0]
     for _ in range(3):  # an object whose operator TensorFlow has replaced (automatic sharding)
         inputs = construction.inputs_of(dataset)
@@ -212,10 +215,13 @@ def _fits_below(dataset: Any, node: Node) -> bool:
 
 
 def _group(node: Node, pairs: dict[int, Pair], parent: Written | None, in_body: bool) -> Written:
-    pair = pairs.get(id(node), Pair())
+    named = node
+    while pairs.get(id(named), Pair()).wraps:
+        named = named.inputs[0]
+    pair = pairs.get(id(named), Pair())
     one = Written(node, "", pair, in_body, parent)
     _absorb(one, node, pairs)
-    one.type = _type_of(one)
+    one.type = _type_of(one, named)
     site = pair.construction.site if pair.construction is not None else None
     one.foreign = site is not None and places.is_tensorflow_file(site[0]) and not in_body
     return one
@@ -238,7 +244,7 @@ def _absorb(one: Written, node: Node, pairs: dict[int, Pair]) -> None:
 def _is_part(one: Written, consumer: Node, child: Node, pairs: dict[int, Pair]) -> bool:
     """Whether the call that made the head made this operator too."""
     pair = pairs.get(id(child), Pair())
-    if pair.internal:
+    if pair.internal or pairs.get(id(consumer), Pair()).wraps:
         return True
     if _is_reader_body(consumer, child) or _is_generator_part(consumer, child):
         return True
@@ -278,7 +284,7 @@ def _is_generator_part(consumer: Node, child: Node) -> bool:
     return child in consumer.bodies or kind_of(child.op) == "Tensor"
 
 
-def _type_of(one: Written) -> str:
+def _type_of(one: Written, named: Node) -> str:
     for node in one.nodes[1:] or one.nodes:
         if graphs.base_op(node.op) in _READERS:
             return _READERS[graphs.base_op(node.op)]
@@ -287,4 +293,4 @@ def _type_of(one: Written) -> str:
     made = one.pair.construction
     if made is not None and made.method in _METHODS:
         return _METHODS[made.method]
-    return _NAMES.get(kind_of(one.head.op), kind_of(one.head.op))
+    return _NAMES.get(kind_of(named.op), kind_of(named.op))
