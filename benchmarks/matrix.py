@@ -134,7 +134,7 @@ def measure(cell: Cell, seconds: float = SECONDS) -> Outcome:
     truth = books.totals
     return Outcome(
         cell=cell,
-        true_cpu_s=truth.cpu_per_call_s,
+        true_cpu_s=truth.cpu_per_call_s + truth.overhead_per_call_s,
         true_wait_s=truth.waited_per_call_s,
         cpu_s=row["cpu_s"],
         wait_s=row["wait_s"],

@@ -43,7 +43,7 @@ class FollowedPipeline:
         self.starts = EpochStarts()
         self.pool = PoolTimes()
         self.on_lock = PoolOnLock()
-        self.runs_python = any(operator.function.python for operator in self.message.operators)
+        self.may_wait = any(operator.function.may_wait for operator in self.message.operators)
         self.iterators = 0
         self.live_until_s = 0.0
         self._followed: list[FollowedIterator] = []

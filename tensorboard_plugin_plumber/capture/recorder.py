@@ -125,7 +125,7 @@ class Recorder:
         self._append(sample)
 
     def probe_lock(self, pipelines: Sequence[FollowedPipeline], probes: int) -> bool:
-        """Asks for Python's interpreter lock, where a live pipeline runs Python; without the session's lock.
+        """Sees what threads wait for, where the functions of a live pipeline may wait; without the session's lock.
 
         Args:
           pipelines: all that the graph record has.
@@ -135,7 +135,7 @@ class Recorder:
           Whether there was a reason to.
         """
         now_s = time.perf_counter()
-        pools = [(p.pool.ids, p.on_lock) for p in pipelines if p.runs_python and now_s < p.live_until_s]
+        pools = [(p.pool.working, p.on_lock) for p in pipelines if p.may_wait and now_s < p.live_until_s]
         for _ in range(probes if pools else 0):
             self._lock_times.probe(pools)
         return bool(pools)

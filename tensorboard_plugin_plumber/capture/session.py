@@ -40,7 +40,7 @@ _PATIENCE_S = 10.0
 # For iterators that other threads are just dropping.
 _ENDS_S = 0.5
 # Probes of the interpreter lock at each look, and the time between looks, where nobody trains meanwhile.
-_LOCK_PROBES_ALONE = 3
+_LOCK_PROBES_ALONE = 5
 _LOCK_PERIOD_ALONE_S = 0.05
 
 

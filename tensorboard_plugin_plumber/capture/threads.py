@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 _TASKS = "/proc/self/task"
 _NANOSECONDS = 1e-9
+# Of what the threads of a pool did on average.
+_NOTICEABLE = 0.1
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class PoolTimes:
 
     def __init__(self) -> None:
         self._last: dict[int, ThreadTime] = {}
+        self._idle: set[int] = set()
         self._known = False
         self._ended_cpu_s = 0.0
         self._ended_run_queue_s = 0.0
@@ -67,6 +70,14 @@ class PoolTimes:
         """The threads that are followed now."""
         return frozenset(self._last)
 
+    @property
+    def working(self) -> frozenset[int]:
+        """Those of `ids` that did a noticeable part of the work between the last two updates.
+
+        The first iterator of a process brings threads with it that are nobody's pool.
+        """
+        return frozenset(self._last) - self._idle
+
     def add(self, ids: Iterable[int]) -> None:
         """Follows more threads; what they did before counts too: they are new."""
         for thread_id in ids:
@@ -74,11 +85,15 @@ class PoolTimes:
 
     def update(self) -> None:
         """Reads all threads that still run: about 10 µs each."""
+        worked: dict[int, float] = {}
         for thread_id, last in list(self._last.items()):
             now = thread_time(thread_id)
             if now is not None and now.cpu_s >= last.cpu_s:  # else it ended, or its id is another's now
                 self._known = True
                 self._last[thread_id] = now
+                worked[thread_id] = now.cpu_s - last.cpu_s
+        least = _NOTICEABLE * sum(worked.values()) / max(len(worked), 1)
+        self._idle = {thread_id for thread_id, cpu_s in worked.items() if cpu_s < least}
 
     def finish(self, ids: Iterable[int], last: Mapping[int, ThreadTime]) -> None:
         """The threads of a pool have ended: follows them no more, what they did stays.

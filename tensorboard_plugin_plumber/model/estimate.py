@@ -9,7 +9,7 @@ left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,6 +26,7 @@ from tensorboard_plugin_plumber.model.network import (
     Settings,
 )
 from tensorboard_plugin_plumber.model.service import Service, service_times, variation
+from tensorboard_plugin_plumber.model.times import Times
 from tensorboard_plugin_plumber.model.windows import Array, Totals, Windows
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
@@ -56,6 +57,8 @@ class Estimate:
     position: Mapping[str, int]
     #: Operators of the recording, by network position.
     written: tuple[m.Operator, ...]
+    #: Their times, by network position.
+    times: tuple[Times, ...]
     consumer: ConsumerEstimate
     service: Service
     #: Steps in the windows that were used.
@@ -135,6 +138,7 @@ def estimate(
         network,
         position,
         builder.written,
+        tuple(builder.times),
         seen,
         service,
         steps,
@@ -193,36 +197,6 @@ def _foreign_cores(totals: Totals) -> float:
     return cores if cores > IDLE_NOISE_CORES else 0.0
 
 
-@dataclass(frozen=True)
-class _Costs:
-    """Costs of one element of an operator as written, summed over the running operators that it carries."""
-
-    cpu_s: float = 0.0
-    wait_s: float = 0.0
-    stretch: float = 1.0
-    gil_s: float | None = None
-    variation: float | None = None
-
-    @classmethod
-    def of(
-        cls, carried: Sequence[int], produced: float, totals: Totals, service: Service, spread: Array
-    ) -> _Costs:
-        if not carried or produced <= 0:
-            return cls()
-        elements = totals.elements[list(carried)] / produced
-        cpu = float(service.cpu_s[list(carried)] @ elements)
-        clock = float((service.cpu_s * service.stretch)[list(carried)] @ elements)
-        gil = float(np.nansum(service.gil_s[list(carried)] * elements))
-        costliest = max(carried, key=lambda r: float(totals.time_s[r]))
-        return cls(
-            cpu_s=cpu,
-            stretch=clock / cpu if cpu > 0 else 1.0,
-            wait_s=float(service.wait_s[list(carried)] @ elements),
-            gil_s=gil if gil > 0 else None,
-            variation=None if math.isnan(spread[costliest]) else float(spread[costliest]),
-        )
-
-
 class _Builder:
     def __init__(
         self, pipeline: m.Pipeline, windows: Windows, totals: Totals, service: Service, spread: Array
@@ -237,6 +211,7 @@ class _Builder:
         for r in range(len(pipeline.running)):
             self.carried.setdefault(self._carrier(r), []).append(r)
         self.cached = self._beside_caches()
+        self.times: list[Times] = []
         self.written: tuple[m.Operator, ...] = ()
 
     def _beside_caches(self) -> set[str]:
@@ -315,7 +290,7 @@ class _Builder:
         element_bytes = self.totals.bytes[head] / max(float(self.totals.seen[head]), 1e-12) / scale
         # One call of the user's may run as several operators (from_generator, TFRecordDataset).
         carried = [r for r in self.carried.get(operator.id, ()) if self.totals.elements[r] > 0]
-        costs = _Costs.of(carried, produced, self.totals, self.service, self.spread)
+        times = Times.of(carried, produced, self.totals, self.service, self.spread)
         primary = operator.id == self._carrier(head)
         functions = [r for r in carried if self.pipeline.running[r].calls_function]
         parallelism = self._parallelism(head) if primary else None
@@ -335,14 +310,14 @@ class _Builder:
                 in_body=in_body,
                 label=label_of(operator),
                 visits=produced / max(self.totals["steps"], 1e-12),
-                cpu_s=costs.cpu_s,
-                wait_s=costs.wait_s,
-                stretch=costs.stretch,
-                variation=costs.variation,
+                cpu_s=times.cpu_s,
+                wait_s=times.wait_s,
+                stretch=times.stretch,
+                variation=times.variation,
                 pooled=bool(functions),
                 unbounded=running.use_unbounded_threadpool,
                 python=operator.HasField("function") and operator.function.python,
-                gil_s=costs.gil_s,
+                gil_s=times.gil_s or None,
                 ordered=running.deterministic,
                 batch_size=self._fused_batch(running) if primary and not first else 1,
                 cycle_length=self._cycle_length(operator, running),
@@ -354,9 +329,10 @@ class _Builder:
                 may_cache=cacheable,
                 may_parallel=primary and operator.HasField("parallel") and operator.parallel.allowed,
                 may_prefetch=not in_body,
-                cache_read_s=max(CACHE_READ_S, costs.cpu_s + costs.wait_s) if serving else CACHE_READ_S,
+                cache_read_s=max(CACHE_READ_S, times.cpu_s + times.wait_s) if serving else CACHE_READ_S,
             )
         )
+        self.times.append(times)
         last = self._last(head)
         self._choices.append(
             Choice(

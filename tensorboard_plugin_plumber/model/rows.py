@@ -8,11 +8,19 @@ import numpy as np
 
 from tensorboard_plugin_plumber.model.estimate import AUTOTUNE, Estimate, source_of
 from tensorboard_plugin_plumber.model.ordered import eta
+from tensorboard_plugin_plumber.model.times import show_times
 from tensorboard_plugin_plumber.model.windows import Windows
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 NAN = float("nan")
+_FACT_KINDS = {
+    m.FACT_RANDOM: "random",
+    m.FACT_SIDE_EFFECT: "side-effect",
+    m.FACT_PYTHON: "python",
+    m.FACT_STATE: "state",
+    m.FACT_INFINITE: "infinite",
+}
 
 
 def rows_of(
@@ -57,8 +65,27 @@ def _row(pipeline: m.Pipeline, operator: m.Operator) -> a.OperatorRow:
     if operator.HasField("cache") and not operator.cache.allowed and operator.cache.reason:
         row.cache_refused = operator.cache.reason
     if operator.HasField("running"):
-        row.runs_as = pipeline.running[operator.running].type
+        running = pipeline.running[operator.running]
+        row.runs_as = running.type
+        if len(running.operators) > 1:
+            row.runs_with.extend(running.operators)
+    row.dropped = not operator.HasField("running") and not operator.injected
+    row.facts.extend(_edge_fact(fact) for fact in operator.facts)
     return row
+
+
+def _edge_fact(fact: m.Fact) -> a.EdgeFact:
+    edge = a.EdgeFact(
+        kind=_FACT_KINDS.get(fact.kind, ""),
+        reason=fact.reason,
+        seeded=fact.seeded,
+        changes_each_epoch=fact.changes_each_epoch,
+    )
+    if fact.operator:
+        edge.operator = fact.operator
+    if fact.HasField("source"):
+        edge.source = source_of(fact.source)
+    return edge
 
 
 def _measured(
@@ -87,7 +114,7 @@ def _measured(
     else:
         found, choice = network.operators[position], network.current.choices[position]
         row.visit_ratio = found.visits
-        row.cpu_s, row.wait_s = found.cpu_s, found.wait_s
+        show_times(row, estimate.times[position], spread[r])
         row.bytes_per_element = found.element_bytes
         row.max_rate = _max_rate(estimate, position)
         row.autotuned = choice.autotuned
@@ -110,7 +137,20 @@ def _measured(
         downstream = pipeline.running[r].operators[:1] in ([operator.id], [])
         row.elements = last.elements if downstream else row.visit_ratio * windows.last.steps
         row.buffered_bytes = last.buffered_bytes
+        fill = _buffer_fill(pipeline.running[r], last)
+        if fill is not None:
+            row.buffer_fill = fill
     return row
+
+
+def _buffer_fill(running: m.RunningOperator, counters: m.OperatorCounters) -> float | None:
+    """Share of its buffer that holds elements; None if it has none."""
+    sizes = [one.value for one in counters.parameters if one.name == "max_buffered_elements"]
+    if counters.HasField("buffer_size"):
+        sizes.append(counters.buffer_size)
+    sizes.append(float(running.buffer_size))  # of a shuffle, which is no parameter
+    size = next((one for one in sizes if one > 0), None)
+    return None if size is None else min(counters.buffered_elements / size, 1.0)
 
 
 def _max_rate(estimate: Estimate, position: int) -> float:

@@ -1,20 +1,31 @@
 """Service times of running operators: core time, exogenous waiting, and their spread.
 
 TensorFlow's processing time p is the *wall* time of an operator's own work. On the threads of the iterator's
-pool three things make up that wall time: core time, exogenous waiting (read, sleep, network) and waiting for a
-core. With C and Q the core and run-queue time of the pool's threads over the same windows, C / (C + Q) is the
-share of runnable time that was spent on a core. With p the wall time of all calls, their overhead included, and
-rho the share of it that computing functions spend on a core,
+pool these things make up that wall time: core time, exogenous waiting (read, sleep, network), and waiting for a
+core or for Python's interpreter lock. With C and Q the core and run-queue time of the pool's threads over the same
+windows, C / (C + Q) is the share of runnable time that was spent on a core. With p the wall time of all calls, their
+overhead included, and rho the share of it that computing functions spend on a core,
 
 * where no function can wait: rho = min(1, C / sum of p) on a crowded host, else 1; c = rho p, w = 0;
-* where some may: rho = C / (C + Q) on a crowded host, else 1; those that cannot wait have c = rho p, w = 0; the
-  others share what is left of the pool's core time in proportion to their wall time,
-  c = (C - rho sum of the others' p) of it, and w = p - c / rho.
+* where some may: rho = C / (C + Q) on a crowded host, else 1; those that cannot wait have c = rho p, w = 0; what is
+  left of the pool's core and run-queue time belongs to the others, whose wall time `waiting.divide` splits.
 
-The stretch of an operator is how long its core time takes on the clock: 1 / rho, less where kernels of one call run
-side by side (`Windows.held_s`).
+Kernels that TensorFlow spreads over threads that all share use core time S beside the pool's. It belongs to the
+functions where nothing else in the process could use these threads: c is then the greater by S / C.
 
-Neither uses the observed rate, so that the self-check stays a check.
+Several functions that may wait share core time, waiting and contention in proportion to their wall time. That is
+a guess, and each of them has bounds: c of one is at least what the others could not have used if they
+computed all the time. Where the bounds are wide it is uncertain.
+
+The time h that holds the interpreter lock is the share of probes that found the lock held, over the calls of Python
+functions, and at most c. The stretch of an operator is how long its core time takes on the clock: 1 / rho, less
+where kernels of one call run side by side (`Windows.held_s`).
+
+The coefficient of variation follows from pairs of looks: for n independent elements of mean s, p = n s + e with
+Var(e) = n s^2 cv^2, so that cv^2 is estimated by (sum of p^2/n - (sum of p)^2 / (sum of n)) / (looks - 1) / s^2. A
+crowd lengthens all elements between two looks alike, by a share of r, which adds n r^2 and is taken out.
+
+Nothing here uses the observed rate, so that the self-check stays a check.
 """
 
 from __future__ import annotations
@@ -24,20 +35,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tensorboard_plugin_plumber.model.waiting import (
+    CLOSE,
+    CROWDED,
+    LEAST,
+    Division,
+    Probes,
+    divide,
+)
 from tensorboard_plugin_plumber.model.windows import Array, Totals, Windows
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
-#: Below this share of runnable time in the run queue the host is not crowded and wall time stands for itself.
-CROWDED = 0.05
-#: Relative spread between windows that contention alone causes here; it says nothing about single elements.
+#: Relative spread between looks that contention alone causes here; it says nothing about single elements.
 COMMON_SPREAD = 0.10
-#: Fewer windows say nothing of variation, and less of it is not worth a claim.
-FEWEST_WINDOWS = 8
+#: Fewer pairs of looks say nothing of variation, and less of it is not worth a claim.
+FEWEST_LOOKS = 8
 LEAST_VARIATION = 0.5
-#: Python calls hold the GIL against each other only if two of them are in flight.
+#: Without probes: Python calls hold the GIL against each other only if two of them are in flight ...
 CALLS_IN_FLIGHT = 1.8
 #: ... and their threads together use no more than one core, give or take.
-GIL_CORES = 1.1
+GIL_CORES = (0.7, 1.1)
+#: Core time of TensorFlow's shared threads, over that of the pool, from which it counts.
+LEAST_SHARED = 0.05
 
 
 @dataclass(frozen=True)
@@ -48,9 +67,16 @@ class Service:
     wait_s: Array
     #: Time that holds the GIL; NaN where unknown.
     gil_s: Array
+    #: Waiting for the GIL or for a core, part of neither of the two above.
+    contention_s: Array
+    #: 90 % intervals, shape (2, operators); NaN where unknown.
+    cpu_interval_s: Array
+    wait_interval_s: Array
+    #: Why `cpu_s` and `wait_s` cannot be trusted to 15 %; empty where they can.
+    doubts: tuple[str, ...]
     #: Calls of user functions per element produced.
     calls: Array
-    #: The split of a function's time into core time and waiting could not be measured.
+    #: The split of some function's time into core time and waiting is uncertain.
     split_unknown: bool
     #: Time on the clock per second of core time: more where the host is crowded, less where the kernels of one
     #: call run side by side.
@@ -85,34 +111,141 @@ def service_times(pipeline: m.Pipeline, totals: Totals) -> Service:
     with np.errstate(divide="ignore", invalid="ignore"):
         wall = np.where(totals.seen > 0, totals.time_s / np.maximum(totals.seen, 1e-12), 0.0)
     wall = wall + calls * overhead
-    total = wall * totals.elements
     pooled = np.array([operator.calls_function for operator in pipeline.running])
-    waits = np.array([bool(f and f.may_wait) for f in functions])
+    waits = pooled & np.array([bool(f and f.may_wait) for f in functions])
+    python = pooled & np.array([bool(f and f.python) for f in functions])
+    computing = pooled & ~waits
+    shared = _shared_s(pipeline, totals)
+    held = np.where(totals.time_s > 0, totals.held_s / np.maximum(totals.time_s, 1e-12), 1.0)
 
-    on_core = _share_on_core(totals, float(total[pooled].sum()), bool((pooled & waits).any()))
-    cpu = wall * on_core
-    wait = np.zeros_like(wall)
-    computing, waiting = pooled & ~waits, pooled & waits
-    unknown = False
-    if waiting.any() and total[waiting].sum() > 0:
-        pool_cpu = totals["pool_cpu_s"]
-        if np.isfinite(pool_cpu):
-            left = float(
-                np.clip(pool_cpu - (total * on_core)[computing].sum(), 0.0, total[waiting].sum() * on_core)
-            )
-            share = left / total[waiting].sum()
-            cpu[waiting] = wall[waiting] * share
-            wait[waiting] = np.maximum(wall[waiting] * (1.0 - share / on_core), 0.0)
-            unknown = int(waiting.sum()) > 1
-        else:
+    on_core = _share_on_core(totals, float((wall * totals.elements)[pooled].sum()), bool(waits.any()))
+    parts = _Parts.computed(wall, on_core, held)
+    parts.check(computing, totals, shared, alone=not waits.any())
+    if (wall * totals.elements)[waits].sum() > 0:
+        own = float((parts.cpu * totals.elements)[computing].sum())
+        queued = float(((wall - parts.cpu) * totals.elements)[computing].sum())
+        in_calls = float((calls * totals.elements)[waits].sum())
+        parts.divide(waits, totals, own, queued, shared, in_calls)
+    gil = _gil(python, parts, wall, totals, on_core, pipeline.consumer)
+    return Service(
+        cpu_s=parts.cpu,
+        wait_s=parts.wait,
+        gil_s=gil,
+        contention_s=np.maximum(wall - parts.cpu - parts.wait, 0.0),
+        cpu_interval_s=parts.cpu_interval,
+        wait_interval_s=parts.wait_interval,
+        doubts=tuple(parts.doubts),
+        calls=calls,
+        split_unknown=any(parts.doubts[i] for i in np.flatnonzero(waits)),
+        stretch=parts.stretch,
+        crowding=1.0 / on_core,
+    )
+
+
+@dataclass
+class _Parts:
+    """The parts of the wall time of one element, per running operator, seconds."""
+
+    wall: Array
+    cpu: Array
+    wait: Array
+    stretch: Array
+    cpu_interval: Array
+    wait_interval: Array
+    doubts: list[str]
+
+    @classmethod
+    def computed(cls, wall: Array, on_core: float, held: Array) -> _Parts:
+        """Those of operators that cannot wait, with `on_core` the share of their time that they have a core."""
+        cpu = wall * on_core
+        zeros = np.zeros((2, len(wall)))
+        return cls(wall, cpu, np.zeros_like(wall), held / on_core, zeros + cpu, zeros, [""] * len(wall))
+
+    def check(self, computing: Array, totals: Totals, shared: float, *, alone: bool) -> None:
+        """Compares the core time of computing functions with what their threads used.
+
+        Args:
+          computing: which operators; their core time is in `cpu`.
+          totals: sums over the windows.
+          shared: core time that TensorFlow's shared threads spent for them, seconds.
+          alone: nothing else runs on these threads.
+        """
+        counted = float((self.cpu * totals.elements)[computing].sum())
+        used = totals["pool_cpu_s"] + shared
+        if not alone or not np.isfinite(used) or counted <= 0:
+            return
+        if shared > LEAST_SHARED * used:  # kernels on more threads than the one that calls
+            self.stretch[computing] *= counted / max(used, counted)
+            self.cpu[computing] *= max(used / counted, 1.0)
+            counted = max(used, counted)
+        ratio = used / counted
+        self.cpu_interval[:, computing] = self.cpu[computing] * np.array(
+            [[min(ratio, 1.0)], [max(ratio, 1.0)]]
+        )
+        if abs(ratio - 1.0) > CLOSE:
+            said = f"its threads used {ratio:.2f} times the core time that its kernels and calls account for"
+            for i in np.flatnonzero(computing):
+                self.doubts[i] = said
+
+    def divide(
+        self, waits: Array, totals: Totals, own: float, queued: float, shared: float, calls: float
+    ) -> None:
+        """Splits the time of the functions that may wait.
+
+        Args:
+          waits: which operators.
+          totals: sums over the windows.
+          own, queued: core and run-queue time of functions that cannot wait, seconds.
+          shared: core time of TensorFlow's shared threads, seconds.
+          calls: of the functions that may wait.
+        """
+        of_each = (self.wall * totals.elements)[waits]
+        wall = float(of_each.sum())
+        cpu, queue = totals["pool_cpu_s"] - own, totals["pool_run_queue_s"] - queued
+        if not np.isfinite(cpu + queue):
             # Without the threads' clocks nobody can tell core time from waiting: all of it is taken as waiting,
             # which claims no cores, and is marked.
-            cpu[waiting], wait[waiting], unknown = 0.0, wall[waiting], True
-    gil = np.full_like(wall, np.nan)
-    python = np.array([bool(f and f.python) for f in functions])
-    _mark_gil(python, cpu, wait, gil, wall, totals)
-    held = np.where(totals.time_s > 0, totals.held_s / np.maximum(totals.time_s, 1e-12), 1.0)
-    return Service(cpu, wait, gil, calls, unknown, held / on_core, 1.0 / on_core)
+            self._set(
+                waits,
+                Division(0.0, wall, 0.0, (0.0, wall), "the clocks of threads cannot be read here"),
+                wall,
+            )
+            self.cpu_interval[1, waits] = self.wall[waits]
+            return
+        found = divide(wall, max(cpu, 0.0), max(queue, 0.0), shared, calls, Probes.of(totals))
+        self._set(waits, found, wall)
+        if waits.sum() > 1:
+            self._bound(waits, of_each, found)
+
+    def _set(self, waits: Array, found: Division, wall: float) -> None:
+        each = self.wall[waits] / wall
+        self.cpu[waits], self.wait[waits] = found.cpu * each, found.wait * each
+        self.cpu_interval[:, waits] = found.cpu * each
+        self.wait_interval[:, waits] = np.outer(found.wait_interval, each)
+        on_queue = wall - found.cpu - found.wait - found.on_lock
+        crowded = found.cpu > 0 and on_queue > CROWDED * (found.cpu + on_queue)
+        self.stretch[waits] = 1.0 + on_queue / found.cpu if crowded else 1.0
+        for i in np.flatnonzero(waits):
+            self.doubts[i] = found.doubt
+
+    def _bound(self, waits: Array, of_each: Array, found: Division) -> None:
+        """Bounds of each of several functions: what the others could not have used, and what they could."""
+        others = of_each.sum() - of_each
+        for k, i in enumerate(np.flatnonzero(waits)):
+            per_element = self.wall[i] / max(of_each[k], 1e-12)
+            low, high = max(found.cpu - others[k], 0.0), min(found.cpu, of_each[k])
+            self.cpu_interval[:, i] = low * per_element, high * per_element
+            least, most = found.wait_interval
+            self.wait_interval[:, i] = (
+                max(least - others[k], 0.0) * per_element,
+                min(most, of_each[k] - low) * per_element,
+            )
+            service = self.cpu[i] + self.wait[i]
+            allowed = CLOSE * max(self.cpu[i], LEAST * service)
+            if (high - low) * per_element > 2 * allowed:
+                self.doubts[i] = (
+                    "several functions that may wait share their threads: nobody can tell whose core time it is"
+                )
 
 
 def _functions(pipeline: m.Pipeline) -> list[m.UserFunction | None]:
@@ -148,37 +281,54 @@ def _share_on_core(totals: Totals, calls_s: float, some_wait: bool) -> float:
     return max(runnable, computed) if some_wait else computed
 
 
-def _mark_gil(python: Array, cpu: Array, wait: Array, gil: Array, wall: Array, totals: Totals) -> None:
-    """Claim the GIL only where it shows: two Python calls in flight, and one core between them.
+def _shared_s(pipeline: m.Pipeline, totals: Totals) -> float:
+    """Core time of TensorFlow's shared threads that can only belong to the pipeline's functions, seconds."""
+    known = totals["shared_cpu_s"]
+    return known if pipeline.consumer == m.CONSUMER_NONE and math.isfinite(known) else 0.0
 
-    What such calls wait for is the GIL, a result of the system and not of the operator: it leaves `wait`.
+
+def _gil(
+    python: Array,
+    parts: _Parts,
+    wall: Array,
+    totals: Totals,
+    on_core: float,
+    consumer: m.Consumer.ValueType,
+) -> Array:
+    """h per element: 0 for what runs no Python, NaN where it is unknown.
+
+    Without probes it is claimed only where it shows: two Python calls in flight, and one core between them. What
+    such calls wait for is the lock, a result of the system and not of the operator: it leaves `wait`.
     """
+    gil = np.zeros_like(wall)
+    gil[python] = np.nan
+    computed = float((parts.cpu * totals.elements)[python].sum())
     active = totals["active_s"]
-    if not python.any() or active <= 0:
-        return
-    elements = totals.elements
-    in_flight = float((wall * elements)[python].sum()) / active
-    cores = float((cpu * elements)[python].sum()) / active
-    if in_flight >= CALLS_IN_FLIGHT and 0.7 <= cores <= GIL_CORES:
-        gil[python] = cpu[python]
-        wait[python] = 0.0
+    if active <= 0 or computed <= 0:
+        return gil
+    probes = Probes.of(totals)
+    if probes is not None:
+        holding = probes.occupied * active * on_core
+        others = totals["consumer_thread_cpu_s"] if consumer != m.CONSUMER_NONE else 0.0
+        if math.isfinite(others):
+            holding *= computed / (computed + others)
+        gil[python] = parts.cpu[python] * min(holding / computed, 1.0)
+        return gil
+    in_flight = float((wall * totals.elements)[python].sum()) / active
+    if in_flight >= CALLS_IN_FLIGHT and GIL_CORES[0] <= computed / active <= GIL_CORES[1]:
+        gil[python] = parts.cpu[python]
+        parts.wait[python] = 0.0
+        parts.wait_interval[0, python] = 0.0
+    return gil
 
 
 def variation(windows: Windows) -> Array:
-    """cv of each running operator's service time from short windows; NaN where it cannot be told.
-
-    For n independent elements of mean s, Var(p) = n s^2 cv^2. Windows also differ by what all elements of one
-    share (a crowded host); that part, up to COMMON_SPREAD, is taken out before anything is claimed.
-    """
-    n, p = windows.seen, windows.time_s
-    found = np.full(n.shape[1], np.nan)
-    for i in range(n.shape[1]):
-        used = n[:, i] > 0
-        if used.sum() < FEWEST_WINDOWS or p[:, i].sum() <= 0:
-            continue
-        counts = n[used, i]
-        mean = p[used, i].sum() / counts.sum()
-        relative = float(np.var(p[used, i] / (counts * mean), ddof=1))
-        cv2 = counts.mean() * (relative - COMMON_SPREAD**2)
+    """cv of the service time of single elements of each running operator; NaN where it cannot be told."""
+    looks, n, p, squares = windows.spread
+    found = np.full(len(looks), np.nan)
+    for i in np.flatnonzero((looks >= FEWEST_LOOKS) & (p > 0)):
+        mean = p[i] / n[i]
+        cv2 = max(squares[i] - p[i] ** 2 / n[i], 0.0) / (looks[i] - 1) / mean**2
+        cv2 -= COMMON_SPREAD**2 * n[i] / looks[i]
         found[i] = math.sqrt(cv2) if cv2 > LEAST_VARIATION**2 else np.nan
     return found

@@ -40,7 +40,17 @@ SCALARS = (
     "process_cpu_s",
     "host_cpu_s",
     "consumer_thread_cpu_s",
+    "shared_cpu_s",
+    "gil_probes",
+    "gil_waits",
+    "gil_wait_s",
+    "pool_gil_probes",
+    "gil_waiting_threads",
+    "blocked_threads",
 )
+
+#: Columns of `Windows.spread`.
+SPREAD = ("spread_looks", "spread_elements", "spread_time_ns", "spread_squares_ns2")
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,8 @@ class Windows:
     held_s: Array
     bytes: Array
     scalars: Array
+    #: Sums over all windows from which the spread of single elements follows, (len(SPREAD), R), in ns and ns².
+    spread: Array
     #: In force now, per running operator; NaN where the operator has none.
     parallelism: Array
     last: m.PipelineSample
@@ -124,9 +136,11 @@ def windows_of(pipeline: m.Pipeline, index: int, samples: tuple[m.SampleRecord, 
     count = len(pipeline.running)
     tables = {
         name: np.array([_column(part, name, count) for _, part in chosen])
-        for name in ("elements", "elements_seen", "processing_time_ns", "bytes_produced")
+        for name in ("elements", "elements_seen", "processing_time_ns", "bytes_produced", *SPREAD)
     }
-    scalars = np.diff(np.array([_scalars(record, part) for record, part in chosen]), axis=0)
+    scalars = np.diff(
+        np.array([[*_scalars(record, part), *_probes(record, part)] for record, part in chosen]), axis=0
+    )
     parallelism = _in_force([part for _, part in stationary], count)
     time_s = _differences(tables["processing_time_ns"]) * 1e-9
     elapsed = scalars[:, [SCALARS.index("elapsed_s")]]
@@ -137,6 +151,7 @@ def windows_of(pipeline: m.Pipeline, index: int, samples: tuple[m.SampleRecord, 
         held_s=np.minimum(time_s, elapsed * _calls(pipeline, parallelism)),
         bytes=_differences(tables["bytes_produced"]),
         scalars=scalars,
+        spread=np.array([_differences(tables[name]).sum(axis=0) for name in SPREAD]),
         parallelism=parallelism,
         last=seen[-1][1],
     )
@@ -190,6 +205,20 @@ def _scalars(record: m.SampleRecord, part: m.PipelineSample) -> list[float]:
         record.host.process_cpu_s,
         record.host.host_cpu_s if record.host.HasField("host_cpu_s") else float("nan"),
         part.consumer_thread_cpu_s if part.HasField("consumer_thread_cpu_s") else float("nan"),
+        record.host.shared_cpu_s if record.host.HasField("shared_cpu_s") else float("nan"),
+    ]
+
+
+def _probes(record: m.SampleRecord, part: m.PipelineSample) -> list[float]:
+    """Of the interpreter lock: 0 before the first one."""
+    host = record.host
+    return [
+        host.gil_probes,
+        host.gil_waits,
+        host.gil_wait_s,
+        part.gil_probes,
+        part.gil_waiting_threads,
+        part.blocked_threads,
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -90,21 +91,28 @@ def test_calls_are_counted_at_the_input():
     assert found.cpu_s[0] == pytest.approx(32e-3 + 32e-4)
 
 
-def windows_with(spread, n, rng):
-    """Windows of `n` elements whose mean service times are drawn with relative deviation `spread`."""
-    run = Run(rate=n, seconds=40)
-    recording = chain([Cost("ParallelMap", 1, 1e-3, parallelism=8)], run)
+def looks_at(n, times, looks=40):
+    """Windows whose looks saw `n` elements each, of the service times that `times(n)` draws."""
+    recording = chain([Cost("ParallelMap", 1, 1e-3, parallelism=8)], Run(rate=n, seconds=40))
     windows = windows_of(recording.graph.pipelines[0], 0, recording.samples)
-    noise = rng.normal(1.0, spread, windows.time_s.shape)
-    return type(windows)(**{**vars(windows), "time_s": windows.time_s * noise})
+    p = np.array([times(n).sum() for _ in range(looks)]) * 1e9
+    sums = np.array([[looks], [looks * n], [p.sum()], [(p**2 / n).sum()]], float)
+    return replace(windows, spread=sums)
 
 
-def test_variation_of_single_elements_is_recovered_from_windows():
+@pytest.mark.parametrize("n", [1, 5, 50])
+def test_variation_of_single_elements_is_recovered_from_looks(n):
     rng = np.random.default_rng(0)
-    found = variation(windows_with(2.0 / math.sqrt(50), 50, rng))
-    assert found[0] == pytest.approx(2.0, rel=0.35)
+    found = variation(looks_at(n, lambda n: rng.lognormal(0, 1.0, n), looks=300))
+    assert found[0] == pytest.approx(math.sqrt(math.e - 1), rel=0.25)
 
 
 def test_noise_that_all_elements_share_is_not_called_variation():
     rng = np.random.default_rng(0)
-    assert math.isnan(variation(windows_with(0.07, 2000, rng))[0])
+    found = variation(looks_at(200, lambda n: np.full(n, 1e-3 * rng.normal(1.0, 0.07))))
+    assert math.isnan(found[0])
+
+
+def test_few_looks_say_nothing_of_variation():
+    rng = np.random.default_rng(0)
+    assert math.isnan(variation(looks_at(5, rng.standard_exponential, looks=7))[0])
