@@ -7,27 +7,38 @@ and the model then no longer has it.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
+from tensorboard_plugin_plumber.capture.counters import Count
 from tensorboard_plugin_plumber.capture.describe import Description
 
 # Under an endless repeat there is no end. A cache that serves never had an input.
 _NOTHING_TO_SEE = re.compile(r"ForeverRepeat|(Memory|File)Cache")
 
 
-def read_to_end(description: Description, alive: Collection[int]) -> bool:
+def read_to_end(description: Description, alive: Collection[int], counts: Sequence[Count]) -> bool:
     """Whether a sequence that has delivered elements has come to its end, as far as that shows.
 
     Args:
       description: of the pipeline.
       alive: indices of the running operators that the iterator's model has now.
+      counts: by index of the running operators.
     """
     index = 0
     while not _NOTHING_TO_SEE.match(description.pipeline.running[index].type):
-        for below in (description.inputs[index], description.bodies[index]):
-            if below and set(alive).isdisjoint(below):
-                return True
-        if len(description.inputs[index]) != 1:
+        inputs, bodies = description.inputs[index], description.bodies[index]
+        if inputs and set(alive).isdisjoint(inputs):
+            return True
+        if bodies and set(alive).isdisjoint(bodies):
+            # Between two datasets of the function, or after the last of them.
+            return all(_is_used_up(description, below, counts) for below in inputs)
+        if len(inputs) != 1:
             break
-        (index,) = description.inputs[index]
+        (index,) = inputs
     return False
+
+
+def _is_used_up(description: Description, index: int, counts: Sequence[Count]) -> bool:
+    """Whether an operator has delivered as many elements as TensorFlow knows it to have."""
+    lengths = [o.cardinality for o in description.pipeline.operators if o.running == index]
+    return bool(lengths) and 0 <= lengths[0] <= counts[index].seen

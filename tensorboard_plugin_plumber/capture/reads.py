@@ -86,7 +86,7 @@ class _Source:
         reading = self.reading
         if reading.reader == "ReadFile":
             return None if self.opened_bytes is None else elements * self.opened_bytes
-        if reading.compression and not reading.decompressed_by:
+        if not reading.counted or (reading.compression and not reading.decompressed_by):
             return None
         if reading.record_bytes:
             return elements * reading.record_bytes

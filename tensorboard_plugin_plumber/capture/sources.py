@@ -68,6 +68,7 @@ class Reading:
       opens: files that one element opens, where the operator's function opens them.
       whole: a pass of the pipeline reads all of its files.
       once: a pass of the pipeline reads none of its files twice.
+      counted: all records that it reads are; those that a shard or a skip has it pass over are not.
     """
 
     operator: str
@@ -79,6 +80,7 @@ class Reading:
     opens: int = 1
     whole: bool = False
     once: bool = False
+    counted: bool = True
 
 
 def readings_of(root: Written) -> tuple[Reading, ...]:
@@ -176,6 +178,7 @@ def _reading(
         whole=all(_reads_whole(consumer) for consumer in above),
         once=names.once
         and not any(graphs.base_op(node.op) == "RepeatDataset" for user in above for node in user.nodes),
+        counted=reader == "ReadFile" or not above or above[0].type not in ("Shard", "Skip"),
     )
 
 

@@ -28,8 +28,8 @@ INFINITE = -1
 #: Coefficients of variation where windows cannot tell: elements of a function's dataset; bytes of an element.
 _CHILDREN_VARY = 1.0
 _BYTES_VARY = 0.5
-#: What was counted of children that came and went may be off by this share.
-_MADE_UP = 0.02
+#: What was counted of an operator that was dropped between two looks may be off by this share, and by one.
+_BETWEEN_LOOKS = 0.01
 
 _SAME = frozenset(
     {
@@ -120,8 +120,11 @@ class _Sizes:
         """Elements of one pass; all infinite if it never ends; None if unknown."""
         if operator.id not in self.lengths:
             self.lengths[operator.id] = None  # whatever asks for itself learns nothing
-            found = self._known(operator) or self._counted(operator) or self._by_rule(operator)
-            self.lengths[operator.id] = found and self._at_least_seen(operator, found)
+            found = self._known(operator)
+            if found is None:
+                found = self._counted(operator) or self._by_rule(operator)
+                found = found and self._at_least_seen(operator, found)
+            self.lengths[operator.id] = found
         return self.lengths[operator.id]
 
     def _known(self, operator: m.Operator) -> Interval | None:
@@ -157,9 +160,12 @@ class _Sizes:
         counters = self._counters(operator)
         if counters is None or self._is_fused_below(operator):
             return None
-        value = counters.pass_elements / passes / repeats
-        made_up = _MADE_UP if counters.elements > counters.elements_seen else 0.0
-        return Interval(value, value * (1 - made_up), value * (1 + made_up))
+        value = counters.pass_elements * self._passed_over(operator) / passes / repeats
+        if self._is_root(operator):  # it outlives the sequence
+            return Interval.exactly(value)
+        unseen = max(counters.elements - counters.elements_seen, 0.0) / max(counters.elements, 1.0)
+        doubt = value * max(unseen, _BETWEEN_LOOKS) + 1.0
+        return Interval(value, max(value - doubt, 0.0), value + doubt)
 
     def _held(self, operator: m.Operator) -> Interval | None:
         """A memory cache that serves holds exactly one pass."""
@@ -258,9 +264,10 @@ class _Sizes:
         live = 1.0 if operator.type == "Unbatch" else float(max(operator.cycle_length, 1))
         ended = max(begun - live, 0.0)
         least, most = delivered / begun, delivered / ended if ended > 0 else math.inf
-        if begun >= opened.high:  # all are open or were: none is left to begin
-            most = min(most, math.inf)
         spread = self._deviation(operator, inputs[0], max(ended, 1.0), opened.value, _CHILDREN_VARY)
+        # An interleave smooths what its windows show: how much its children differ does not show there.
+        alone = _CHILDREN_VARY * least / math.sqrt(max(ended, 1.0))
+        spread = max(spread, alone * math.sqrt(max(1.0 - begun / opened.value, 0.0)) if live > 1 else 0.0)
         value = delivered / max(begun - live / 2, begun / 2)
         ratio = Interval(value, max(least - 1.96 * spread, 0.0), most + 1.96 * spread)
         return opened * ratio
@@ -285,7 +292,8 @@ class _Sizes:
         hits, draws = self._count(operator), self._count(source)
         spread = self._clustering(operator, source)
         ends = [share(hits, draws, n, spread) for n in (below.value, below.low, below.high)]
-        return Interval(ends[0].value, min(e.low for e in ends), max(e.high for e in ends))
+        # Filter and input were not looked at in the same instant.
+        return Interval(ends[0].value, max(min(e.low for e in ends) - 1, 0), max(e.high for e in ends) + 1)
 
     def _measured(self, operator: m.Operator, source: m.Operator, below: Interval) -> Interval | None:
         """An operator without a rule of its own: outputs over inputs so far."""
@@ -299,7 +307,10 @@ class _Sizes:
         """No pass is shorter than what one pass has delivered already."""
         if self._repeated(operator) or self.last.iterators > 1 or self._owner(operator) is not None:
             return length
-        seen = self._count(operator)
+        counters = self._counters(operator)
+        if counters is None or self._is_fused_below(operator):
+            return length
+        seen = min(counters.elements_seen, counters.elements)
         return Interval(max(length.value, seen), max(length.low, seen), max(length.high, seen))
 
     # What was counted.
@@ -320,14 +331,36 @@ class _Sizes:
         if counters is None or self._is_fused_below(operator):
             inputs = self.inputs.get(operator.id, [])
             return self._count(inputs[0]) if inputs else 0.0
-        return counters.elements
+        return counters.elements * self._passed_over(operator)
+
+    def _passed_over(self, operator: m.Operator) -> float:
+        """Elements that it went through for each that was counted.
+
+        A shard has a flat map or a sequential interleave pass over what is not its own, which TensorFlow does not
+        count.
+        """
+        if not operator.HasField("running") or not operator.parent:
+            return 1.0
+        consumer = self.operators[operator.parent]
+        if consumer.type != "Shard" or operator.in_body:
+            return 1.0
+        uncounted = self.pipeline.running[operator.running].type in ("FlatMap", "Interleave")
+        return float(max(consumer.count, 1)) if uncounted else 1.0
+
+    def _is_root(self, operator: m.Operator) -> bool:
+        """Whether each of its elements is one of the last operator's."""
+        while operator.parent:
+            operator = self.operators[operator.parent]
+            if operator.type not in ("Prefetch", "Options"):
+                return False
+        return True
 
     def _column(self, operator: m.Operator) -> Array | None:
         """Elements per window."""
         if not operator.HasField("running") or self._is_fused_below(operator):
             inputs = self.inputs.get(operator.id, [])
             return self._column(inputs[0]) if inputs else None
-        return self.windows.elements[:, operator.running]
+        return self.windows.elements[:, operator.running] * self._passed_over(operator)
 
     def _deviation(
         self, operator: m.Operator, source: m.Operator, seen: float, whole: float, usual: float
