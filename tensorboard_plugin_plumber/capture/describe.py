@@ -8,7 +8,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tensorboard_plugin_plumber.capture import elsewhere, graphs, legality, running, settings, sources
+from tensorboard_plugin_plumber.capture import (
+    elsewhere,
+    graphs,
+    keras_inputs,
+    legality,
+    running,
+    settings,
+    sources,
+)
 from tensorboard_plugin_plumber.capture.facts import PipelineFacts, function_place, python_of, user_function
 from tensorboard_plugin_plumber.capture.functions import RANDOM_DATASETS, Facts
 from tensorboard_plugin_plumber.capture.running import Running
@@ -62,6 +70,7 @@ def _describe(dataset: Any, role: str) -> Description:
     _fill_operators(pipeline, operators, matched, found.library, found.names)
     _fill_injected(pipeline, matched, [one for one in root.walk() if one.foreign])
     _fill_flows(pipeline, matched)
+    keras_inputs.say(pipeline, (one.id for one in operators if _is_keras_own(one)))
     pipeline.label = role if role in _ROLES_WITH_A_NAME else _scope_of(operators) or role
     pipeline.id = _identity(pipeline)
     pipeline.notes.extend(_notes(pipeline, operators))
@@ -75,6 +84,10 @@ def _describe(dataset: Any, role: str) -> Description:
 
 def _fill_options(pipeline: m.Pipeline, options: Any) -> None:
     optimization = options.experimental_optimization
+    if options.autotune.cpu_budget is not None:
+        pipeline.autotune_cpu_budget = int(options.autotune.cpu_budget)
+    if options.autotune.ram_budget is not None:
+        pipeline.autotune_ram_budget_bytes = int(options.autotune.ram_budget)
     pipeline.autotune_enabled = options.autotune.enabled is not False
     pipeline.has_counters = pipeline.autotune_enabled
     pipeline.default_optimizations = optimization.apply_default_optimizations is not False
@@ -140,6 +153,14 @@ def _fill_operators(
         given = next((names[tag] for tag in operator.head.tags if tag in names), "")
         function = out.function.name if out.HasField("function") else ""
         out.label = given or (function if function and function != "<lambda>" else operator.type)
+
+
+def _is_keras_own(operator: Written) -> bool:
+    """Whether Keras built it, or the function in whose body it lives."""
+    while operator.in_body and operator.parent is not None:
+        operator = operator.parent
+    made = operator.pair.construction
+    return made is not None and keras_inputs.is_keras_site(made.site)
 
 
 def _is_head(one: Running, operator: Written) -> bool:

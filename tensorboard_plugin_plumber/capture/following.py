@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from tensorboard_plugin_plumber.capture import iterators
 from tensorboard_plugin_plumber.capture.align import align
+from tensorboard_plugin_plumber.capture.autotune import autotune_of
 from tensorboard_plugin_plumber.capture.consumer import GapReader, Phase, StepJoin, WindowJoin
 from tensorboard_plugin_plumber.capture.counters import IteratorCounters
 from tensorboard_plugin_plumber.capture.epochs import FirstElement
@@ -209,6 +210,7 @@ class FollowedIterator:
         if model is None or self.counters is None:
             return
         self.counters.observe(model, self._map(model))
+        self.pipeline.autotune = autotune_of(model) or self.pipeline.autotune
         delivered = max(self._delivered, _root_elements(model))
         if delivered > self._delivered:
             self.pipeline.live_until_s = now_s + _LIVE_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 from tensorboard_plugin_plumber.capture.consumer import ConsumerMeter
@@ -39,11 +40,15 @@ class FollowedPipeline:
         self.message = m.Pipeline()
         self.message.CopyFrom(description.pipeline)
         self.dataset = dataset
+        # What tells a dataset that was built by the same lines, see `likeness_of`.
+        self.likeness: Hashable | None = None
         self.meter = ConsumerMeter()
         self.starts = EpochStarts()
         self.pool = PoolTimes()
         self.on_lock = PoolOnLock()
         self.may_wait = any(operator.function.may_wait for operator in self.message.operators)
+        # As the iterator that was looked at last has it.
+        self.autotune: m.Autotune | None = None
         self.iterators = 0
         self.live_until_s = 0.0
         self._followed: list[FollowedIterator] = []
@@ -122,6 +127,7 @@ class FollowedPipeline:
             synchronised_s=meter.synchronised_s,
             cache_states=self._cache_states,
             live=now_s < self.live_until_s,
+            autotune=self.autotune,
         )
         self.starts.fill(sample, now_s, elapsed_s)
         if meter.thread.total is not None:
@@ -139,6 +145,10 @@ class FollowedPipeline:
             sample.gil_probes = self.on_lock.probes
             sample.gil_waiting_threads = self.on_lock.on_lock
             sample.blocked_threads = self.on_lock.blocked
+            sample.running_threads = self.on_lock.running
+            sample.running_squares = self.on_lock.running_squares
+            sample.blocked_squares = self.on_lock.blocked_squares
+            sample.blocked_running = self.on_lock.blocked_running
         return sample
 
     def _fill_passes(self, sample: m.PipelineSample) -> None:
@@ -157,7 +167,7 @@ class FollowedPipeline:
         """Whether an iterator was read from its beginning to its end."""
         if iterator.counters is None or iterator.before_session:
             return False
-        return counts[0].seen > 0 and read_to_end(self.description, iterator.counters.alive())
+        return counts[0].seen > 0 and read_to_end(self.description, iterator.counters.alive(), counts)
 
     def _counts(self) -> list[Count]:
         counts = self._ended

@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from tensorboard_plugin_plumber.model import words
+from tensorboard_plugin_plumber.model.autotune import autotune_summary, tuned_parameters
 from tensorboard_plugin_plumber.model.bounds import Bound, Kind, bounds
 from tensorboard_plugin_plumber.model.estimate import Estimate, estimate, limits_of, observed_bytes
 from tensorboard_plugin_plumber.model.findings import Case, autotune_off_finding, findings
@@ -84,6 +85,8 @@ def analyse(recording: Recording, *, pipeline: str | None = None, what_if: WhatI
     if last is not None:
         analysis.steps = last.steps
         analysis.seconds = last.active_s
+    parameters = tuned_parameters(chosen, index, recording.samples)
+    analysis.autotune.CopyFrom(autotune_summary(chosen, last, parameters))
     windows = windows_of(chosen, index, recording.samples) if chosen.has_counters else None
     if windows is None or windows.total()["active_s"] <= 0:
         if not chosen.autotune_enabled or not chosen.has_counters:
@@ -92,7 +95,10 @@ def analyse(recording: Recording, *, pipeline: str | None = None, what_if: WhatI
             f"the pipeline {chosen.label or chosen.id} has delivered no element yet: "
             "let it run for a few seconds more"
         )
-    return _with_counters(analysis, recording, chosen, windows, what_if)
+    _with_counters(analysis, recording, chosen, windows, what_if)
+    for row in analysis.operators:
+        row.parameters.extend(parameters.get(row.id, ()))
+    return analysis
 
 
 def choose_pipeline(recording: Recording, wanted: str | None) -> int:
