@@ -28,7 +28,7 @@ from tensorflow.python.eager import context, def_function
 from tensorflow.python.framework import constant_op, dtypes, func_graph, ops, tensor_spec
 from tensorflow.python.ops import array_ops, gen_dataset_ops, script_ops
 
-from tensorboard_plugin_plumber.capture import guard, threads
+from tensorboard_plugin_plumber.capture import guard, iterators, threads
 
 _CPU = "/device:CPU:0"
 _UNKNOWN_CARDINALITY = -2
@@ -54,6 +54,7 @@ class Pass:
       thread_ids: native ids of the threads that came with it; empty if unknown.
       devices: how many take its elements in turn.
       whole: TensorFlow runs the dataset as it would on its own; else without the prefetch that it injects.
+      last_model: the serialized model at its end, once a graph has ended it.
     """
 
     def __init__(
@@ -71,6 +72,8 @@ class Pass:
         self.whole = whole
         self.thread_ids = thread_ids
         self.devices = devices
+        # Filled at its end: whoever is reading it just then would keep it beyond that.
+        self.last_model: list[bytes] = []
         # Named as on OwnedIterator: whoever reads those can read this.
         self._iterator_resource = resource
 
@@ -462,8 +465,11 @@ def _pass_begun(ident: Any, token: Any, name: Any, variant: Any = None) -> Any:
 
 def _pass_ended(name: Any) -> Any:
     """An iterator is about to go: whoever reads the pass reads it for the last time."""
-    with guard.protect("look into a graph function"), contextlib.suppress(KeyError):
-        del _running[bytes(name)]
+    with guard.protect("look into a graph function"):
+        one = _running.pop(bytes(name), None)
+        if one is not None:
+            with contextlib.suppress(iterators.NoModel, iterators.Gone):
+                one.last_model.append(iterators.read_model(one._iterator_resource))
     return _NOTHING
 
 

@@ -170,7 +170,8 @@ class Handle:
         self._reference = weakref.ref(iterator)
         # The resource, not the iterator: it lives just until the callback has read it.
         resource = iterator._iterator_resource if has_model else None
-        self._finalizer = weakref.finalize(iterator, _read_last, resource, at_end)
+        kept = getattr(iterator, "last_model", None)
+        self._finalizer = weakref.finalize(iterator, _read_last, resource, kept, at_end)
         # At interpreter exit the session has written its last sample, and TensorFlow may be gone.
         self._finalizer.atexit = False
 
@@ -236,11 +237,10 @@ def parse_model(content: bytes) -> Any:
     return model_pb2.ModelProto.FromString(content)
 
 
-def _read_last(resource: Any, at_end: Callable[[bytes | None], None]) -> None:
-    content = None
-    if resource is None:
-        at_end(None)
-        return
-    with guard.protect("read the last counters of an iterator"), contextlib.suppress(NoModel, Gone):
-        content = read_model(resource)
+def _read_last(resource: Any, kept: list[bytes] | None, at_end: Callable[[bytes | None], None]) -> None:
+    """Reads the model once more, unless it was kept when the iterator ended."""
+    content = kept[0] if kept else None
+    if resource is not None and content is None:
+        with guard.protect("read the last counters of an iterator"), contextlib.suppress(NoModel, Gone):
+            content = read_model(resource)
     at_end(content)

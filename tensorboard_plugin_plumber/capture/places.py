@@ -101,7 +101,8 @@ def locate(frame: types.FrameType | None) -> tuple[str, Call | None, tuple[str, 
 @functools.lru_cache(maxsize=1024)
 def _public(name: str) -> str:
     """The name by which people know an entry point: "sample_from_datasets_v2" -> "sample_from_datasets"."""
-    return re.sub(r"_?[vV]\d$", "", name)
+    # Autograph has its own entry for Python's `enumerate(dataset)`, `zip(…)` and the like.
+    return re.sub(r"_?[vV]\d$", "", name.removeprefix("_tf_ag_dataset_"))
 
 
 def _applied(frame: types.FrameType, inner: str) -> str:
