@@ -375,10 +375,12 @@ def _check_writable(logdir: str) -> None:
 def _analyse(recording: Recording, pipeline: str, what_if: WhatIf) -> Report:
     from tensorboard_plugin_plumber.events import catalog
     from tensorboard_plugin_plumber.model.analyse import analyse
+    from tensorboard_plugin_plumber.patch.diff import fill_patch
     from tensorboard_plugin_plumber.report import Report
 
     analysis = analyse(recording, pipeline=pipeline, what_if=what_if)
     analysis.live = catalog.is_live(recording, now_s=time.time())
+    fill_patch(analysis, since_s=recording.graph.session.start_time_s)
     return Report(analysis)
 
 

@@ -10,6 +10,7 @@ from tensorboard_plugin_plumber.capture.alone import run_alone
 from tensorboard_plugin_plumber.capture.files import open_writer
 from tensorboard_plugin_plumber.capture.sink import MemorySink, Sink
 from tensorboard_plugin_plumber.model.analyse import analyse
+from tensorboard_plugin_plumber.patch.diff import fill_patch
 from tensorboard_plugin_plumber.report import Report
 from tensorboard_plugin_plumber.schema.recording import Recording
 from tensorboard_plugin_plumber.tracing import checked_rate
@@ -40,7 +41,10 @@ def diagnose(ds: Any, *, seconds: float = 5, consumer_rate: float | None = None)
     """
     sink = MemorySink()
     _run(ds, sink, "diagnose", seconds, consumer_rate)
-    return Report(analyse(_without_warm_up(sink.recording())))
+    recording = _without_warm_up(sink.recording())
+    analysis = analyse(recording)
+    fill_patch(analysis, since_s=recording.graph.session.start_time_s)
+    return Report(analysis)
 
 
 def record(ds: Any, log_dir: str | os.PathLike[str], *, seconds: float = 5) -> int:

@@ -23,6 +23,7 @@ from werkzeug import wrappers
 
 from tensorboard_plugin_plumber.events import catalog, metadata, reader
 from tensorboard_plugin_plumber.model.analyse import NotAnswerable, WhatIf, analyse
+from tensorboard_plugin_plumber.patch.diff import fill_patch
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 from tensorboard_plugin_plumber.schema.jsonify import to_json
 from tensorboard_plugin_plumber.schema.quantities import parse_bytes, parse_positive
@@ -179,6 +180,7 @@ class PlumberPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         def solve() -> str:
             analysis = analyse(recording, pipeline=pipeline, what_if=what_if)
             analysis.live = live
+            fill_patch(analysis, since_s=recording.graph.session.start_time_s)
             return to_json(analysis)
 
         with self._solving:

@@ -25,16 +25,17 @@ FLOORS = {
     "target": 3,
     "events": 2,
     "model": 2,
+    "patch": 2,
     "quiet": 1,
     "schema": 1,
     "_version": 0,
 }
 # Library -> rooms that never import it.
 NEVER = {
-    "tensorflow": {"schema", "events", "model", "plugin", "report", "_import_hook", "_version"},
-    "keras": {"schema", "events", "model", "plugin", "report", "_import_hook", "_version"},
-    "tensorboard": {"schema", "model", "capture", "_import_hook", "_version"},
-    "cvxpy": {"schema", "events", "capture", "plugin", "report", "_import_hook", "_version"},
+    "tensorflow": {"schema", "events", "model", "patch", "plugin", "report", "_import_hook", "_version"},
+    "keras": {"schema", "events", "model", "patch", "plugin", "report", "_import_hook", "_version"},
+    "tensorboard": {"schema", "model", "patch", "capture", "_import_hook", "_version"},
+    "cvxpy": {"schema", "events", "patch", "capture", "plugin", "report", "_import_hook", "_version"},
 }
 # Costs a second: only inside the functions that solve.
 LAZY = "cvxpy"

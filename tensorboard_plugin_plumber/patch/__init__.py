@@ -1,0 +1,1 @@
+"""A plan as a change to the user's own files."""
