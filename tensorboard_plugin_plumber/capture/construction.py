@@ -24,7 +24,7 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorboard_plugin_plumber.capture import places
+from tensorboard_plugin_plumber.capture import keras_inputs, places
 
 _logger = logging.getLogger("tensorboard_plugin_plumber")
 _ATTRIBUTE = "_plumber_construction"
@@ -214,9 +214,12 @@ def functions_of(dataset: Any) -> dict[str, FunctionRecord]:
         graph = getattr(function, "graph", None)
         datasets = _traced.get(graph, {}) if graph is not None else {}
         python_function = _given_generator(getattr(value, "_func", None))
-        code = places.code_of(python_function)
+        given = keras_inputs.given(python_function)
+        if given is not None:
+            python_function = given.function
+        code = given.code if given is not None else places.code_of(python_function)
         found[name] = FunctionRecord(
-            places.function_name(python_function),
+            given.name if given is not None else places.function_name(python_function),
             code,
             places.definition_of(code),
             places.fixed_names(python_function, code),
