@@ -42,15 +42,17 @@ _WORDS = ~7
 
 @dataclass(frozen=True)
 class Asleep:
-    """Threads of one pool at one moment.
+    """Threads of one pool at one moment: how many.
 
     Attributes:
       on_lock: wait for the interpreter lock.
       blocked: are blocked in the kernel in another call than that of locks: asleep, reading, on a network.
+      running: run, or wait for a core.
     """
 
     on_lock: float
     blocked: float
+    running: float
 
 
 @dataclass(frozen=True)
@@ -82,18 +84,27 @@ class PoolOnLock:
 
     Attributes:
       probes: that could see what the threads sleep on.
-      on_lock, blocked: Σ of those of `Asleep`.
+      on_lock, blocked, running: Σ of those of `Asleep`.
+      blocked_squares, running_squares, blocked_running: Σ of their squares and product.
     """
 
     probes: int = 0
     on_lock: float = 0.0
     blocked: float = 0.0
+    running: float = 0.0
+    blocked_squares: float = 0.0
+    running_squares: float = 0.0
+    blocked_running: float = 0.0
 
     def add(self, asleep: Asleep) -> None:
         """One more probe."""
         self.probes += 1
         self.on_lock += asleep.on_lock
         self.blocked += asleep.blocked
+        self.running += asleep.running
+        self.blocked_squares += asleep.blocked**2
+        self.running_squares += asleep.running**2
+        self.blocked_running += asleep.blocked * asleep.running
 
 
 @dataclass
@@ -168,15 +179,17 @@ def _asleep(threads: int, seen: Sequence[bytes], futex: _Futex | None) -> Asleep
     """
     if futex is None or not seen:
         return None
-    on_lock = blocked = 0
+    on_lock = blocked = running = 0
     for text in seen:
         call, address = _parse(text)
-        if call == futex.call:
+        if text.startswith(b"running"):
+            running += 1
+        elif call == futex.call:
             on_lock += address & _WORDS == futex.address
         elif call is not None:
             blocked += 1
     scale = threads / len(seen)
-    return Asleep(on_lock * scale, blocked * scale)
+    return Asleep(on_lock * scale, blocked * scale, running * scale)
 
 
 def _parse(text: bytes) -> tuple[bytes | None, int]:

@@ -10,12 +10,18 @@ with S core time that TensorFlow's shared threads spent on kernels of these call
 unknown, for threads also wait for a core between calls. The probes (`capture/gil.py`) look at the threads at random
 moments: those asleep on the lock give G, to some 25 % and two standard errors; those blocked in the kernel give B,
 an estimate of w itself. Many short waits may hide between probes, so that G may reach the mean wait of a probe
-for each time that a call asks for the lock. Together
+for each time that a call asks for the lock. So w lies between
 
-    L = U - Q - S - G_high - noise,     H = U - G_low,     w = L + 3/4 (clip(B, L, H) - L).
+    L = U - Q - S - G_high    and    H = U - G_low,    and is taken to be    clip(B, L, H).
 
-Without much run-queue time L and H are close, and w is what the clocks say; on a crowded host B decides. It leans
-towards blocked, as a computing thread keeps the probe from its core: hence 3/4. Without probes w = U - Q - S.
+Without much run-queue time L and H are close, and w is what the clocks say; on a crowded host B decides. Without
+probes w = U - Q - S. What is no more than the clocks' noise is nothing.
+
+*A control variate.* Probes come late where a computing thread keeps the core or the lock from them, and then see too few
+threads running and too many blocked. How many run on average is known from the clocks, r = (C + Q) / time. With b_k and
+r_k the threads seen blocked and running by probe k, B is the mean of b_k + beta (r_k - r), where
+beta = -Cov(b, r) / Var(r) in [0, 1] is how many are blocked more for each that runs less. That takes out much of
+the noise, too.
 """
 
 from __future__ import annotations
@@ -32,8 +38,6 @@ DEVIATIONS = 2.0
 LOCKS_PER_CALL = 6
 #: Of the wall time: what no clock resolves.
 NOISE = 0.04
-#: How far B is believed between L and H.
-BELIEF = 0.75
 #: Fewer probes say nothing.
 FEWEST_PROBES = 20
 #: An error of more than this share makes a time uncertain; on a crowded host of more than that.
@@ -47,17 +51,17 @@ CROWDED = 0.05
 
 @dataclass(frozen=True)
 class Probes:
-    """What the probes of some windows say; thread-seconds where not said otherwise.
+    """What the probes of some windows say; pairs are a value with its standard error, in threads on average.
 
     Attributes:
-      count: how many looked into the pool's threads.
+      seconds: over which they were made.
       occupied: share of the time in which the interpreter lock is held.
       mean_wait_s: of a probe for the lock.
-      on_lock: of the pool's threads asleep on the lock, with its standard error.
-      blocked: of those blocked in the kernel on something else, with its standard error.
+      on_lock: of the pool's threads, those asleep on the lock.
+      blocked: those blocked in the kernel on something else.
     """
 
-    count: float
+    seconds: float
     occupied: float
     mean_wait_s: float
     on_lock: tuple[float, float]
@@ -66,23 +70,33 @@ class Probes:
     @staticmethod
     def of(totals: Totals) -> Probes | None:
         """None where there were too few."""
-        asked, looked = totals["gil_probes"], totals["pool_gil_probes"]
-        if not min(asked, looked) >= FEWEST_PROBES:
+        asked, looked, seconds = totals["gil_probes"], totals["pool_gil_probes"], totals["active_s"]
+        if not (min(asked, looked) >= FEWEST_PROBES and seconds > 0):
             return None
-        seconds = totals["active_s"]
-
-        def estimate(threads: float) -> tuple[float, float]:
-            mean = threads / looked
-            # At most as a sum of threads that are independently there or not.
-            return mean * seconds, math.sqrt(max(mean, 1.0 / looked) / looked) * seconds
-
+        on_lock = totals["gil_waiting_threads"] / looked
         return Probes(
-            count=looked,
+            seconds=seconds,
             occupied=totals["gil_waits"] / asked,
             mean_wait_s=totals["gil_wait_s"] / asked,
-            on_lock=estimate(totals["gil_waiting_threads"]),
-            blocked=estimate(totals["blocked_threads"]),
+            # At most as a sum of threads that are independently there or not.
+            on_lock=(on_lock, math.sqrt(max(on_lock, 1.0 / looked) / looked)),
+            blocked=_blocked(totals, looked, seconds),
         )
+
+
+def _blocked(totals: Totals, probes: float, seconds: float) -> tuple[float, float]:
+    """Threads blocked on average, corrected by those seen running, and the standard error."""
+    blocked, running = totals["blocked_threads"] / probes, totals["running_threads"] / probes
+    covariance = totals["blocked_running"] / probes - blocked * running
+    of_running = totals["running_squares"] / probes - running**2
+    of_blocked = max(totals["blocked_squares"] / probes - blocked**2, 1.0 / probes)
+    known = (totals["pool_cpu_s"] + totals["pool_run_queue_s"]) / seconds
+    slope = min(max(-covariance / of_running, 0.0), 1.0) if of_running > 0 else 0.0
+    if not math.isfinite(known):
+        slope = 0.0
+    corrected = blocked + slope * (running - known) if slope > 0 else blocked
+    left = of_blocked + 2 * slope * covariance + slope**2 * of_running
+    return max(corrected, 0.0), math.sqrt(max(left, 0.1 * of_blocked) / probes)
 
 
 @dataclass(frozen=True)
@@ -115,37 +129,36 @@ def divide(
       calls: how many.
       probes: of the interpreter lock, if there were any.
     """
-    cpu = min(cpu, wall) if run_queue <= 0 else cpu
     left = max(wall - cpu, 0.0)
     crowded = run_queue > CROWDED * max(cpu + run_queue, 1e-12)
     noise = NOISE * wall
     if probes is None:
-        low, high = max(left - run_queue - shared - noise, 0.0), left
-        wait = max(left - run_queue - shared, 0.0)
-        wait = wait if wait > noise else 0.0
-        on_lock = 0.0
+        low, high, on_lock = max(left - run_queue - shared, 0.0), left, 0.0
+        wait = low
+        unknown = high - low
     else:
-        sampled, error = probes.on_lock
+        sampled, error = (value * probes.seconds for value in probes.on_lock)
         lock_low = max(sampled * (1 - LOCK_ERROR) - DEVIATIONS * error, 0.0)
         lock_high = max(
             sampled * (1 + LOCK_ERROR) + DEVIATIONS * error, LOCKS_PER_CALL * calls * probes.mean_wait_s
         )
-        low = max(left - run_queue - shared - lock_high - noise, 0.0)
+        low = max(left - run_queue - shared - lock_high, 0.0)
         high = max(left - lock_low, low)
-        blocked = min(max(probes.blocked[0], low), high)
-        wait = low + BELIEF * (blocked - low)
-        on_lock = min(sampled, max(left - wait, 0.0))
-        spread = DEVIATIONS * probes.blocked[1] + CLOSE * probes.blocked[0]
+        blocked, error = (value * probes.seconds for value in probes.blocked)
+        wait = min(max(blocked, low), high)
+        on_lock = min(sampled, left - wait)
+        # What the clocks and the probes together leave open, and by how much they contradict each other.
+        spread = DEVIATIONS * error
+        unknown = min(high - low, 2 * spread) + max(blocked - spread - high, low - blocked - spread, 0.0)
         low, high = max(low, min(blocked - spread, wait)), min(high, max(blocked + spread, wait))
+    if wait <= noise:
+        wait = low = 0.0
     allowed = (CLOSE_WHEN_CROWDED if crowded else CLOSE) * max(wait, LEAST * (cpu + wait))
     doubt = ""
-    if probes is None and high - low - noise > allowed:
-        doubt = "threads waited for a core, in calls or between them: nobody can tell how much of it in calls"
-    elif probes is not None and _disagrees(probes, low, high, allowed):
-        doubt = "what the clocks of the threads say and what they were seen to wait for disagree"
+    if unknown / 2 - noise > allowed:
+        doubt = (
+            "threads waited for a core, in calls or between them: nobody can tell how much of it in calls"
+            if probes is None
+            else "what its threads waited for outside, and for a core, could not be told apart"
+        )
     return Division(cpu, wait, on_lock, (low, high), doubt)
-
-
-def _disagrees(probes: Probes, low: float, high: float, allowed: float) -> bool:
-    blocked, error = probes.blocked
-    return max(blocked - DEVIATIONS * error - high, low - blocked - DEVIATIONS * error) > allowed

@@ -47,6 +47,10 @@ SCALARS = (
     "pool_gil_probes",
     "gil_waiting_threads",
     "blocked_threads",
+    "running_threads",
+    "running_squares",
+    "blocked_squares",
+    "blocked_running",
 )
 
 #: Columns of `Windows.spread`.
@@ -219,6 +223,10 @@ def _probes(record: m.SampleRecord, part: m.PipelineSample) -> list[float]:
         part.gil_probes,
         part.gil_waiting_threads,
         part.blocked_threads,
+        part.running_threads,
+        part.running_squares,
+        part.blocked_squares,
+        part.blocked_running,
     ]
 
 
