@@ -128,11 +128,20 @@ def _print_report(console: Console, analysis: a.Analysis) -> None:
     _section(console, "Pipeline, from source to consumer", _operator_table(analysis))
     if analysis.bounds:
         _section(console, "Upper bounds on the rate", _bound_table(analysis))
+    if analysis.autotune.sentence:
+        _section(console, "AUTOTUNE", None)
+        for line in _autotune_lines(analysis):
+            _paragraph(console, line, indent=2)
     _section(console, "Plan", _plan_table(analysis) if analysis.plan.changes else None)
     for line in _plan_lines(analysis):
         _paragraph(console, line, indent=2)
     for assumption in analysis.plan.assumptions:
         _item(console, assumption)
+    if analysis.plan.patch:
+        _section(console, "Patch, for git apply", None)
+        _print_patch(console, analysis.plan.patch)
+    for instruction in analysis.plan.instructions:
+        _item(console, instruction)
     if analysis.findings:
         _section(console, "Findings", _finding_table(analysis))
     notes = [*_limit_notes(analysis), *analysis.notes]
@@ -140,6 +149,13 @@ def _print_report(console: Console, analysis: a.Analysis) -> None:
         _section(console, "Notes", None)
         for note in notes:
             _item(console, note)
+
+
+def _print_patch(console: Console, patch: str) -> None:
+    """The diff as it is: lines are not wrapped, so that it can be copied."""
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    for line in patch.splitlines():
+        console.print(_text(line, styles.get(line[:1], "")), soft_wrap=True)
 
 
 def _facts(analysis: a.Analysis) -> Iterator[str]:
@@ -229,6 +245,14 @@ def _bound_table(analysis: a.Analysis) -> Table:
             _text("◀ binds" if bound.binds else "", style),
         )
     return table
+
+
+def _autotune_lines(analysis: a.Analysis) -> Iterator[str]:
+    yield analysis.autotune.sentence
+    held = [row for row in analysis.operators if row.HasField("buffer_fill") and row.buffered_bytes > 0]
+    if held:
+        each = ", ".join(f"{operator_name(row)} {_percent(row.buffer_fill)} full" for row in held)
+        yield f"Buffers hold {_size(analysis.autotune.buffered_bytes)}: {each}."
 
 
 def _plan_table(analysis: a.Analysis) -> Table:

@@ -177,3 +177,13 @@ def test_a_fleet_has_a_line_per_run_and_totals(analysis: a.Analysis) -> None:
         "causes": {"software": 1, "hardware": 0, "consumer": 1, "unknown": 0},
     }
     json.dumps(told, allow_nan=False)
+
+
+def test_a_patch_is_printed_as_it_is_and_what_it_lacks_is_said():
+    long = "+" + "x" * 200
+    analysis = a.Analysis(plan=a.Plan(patch=f"--- a/t.py\n+++ b/t.py\n@@ -1 +1 @@\n-y\n{long}\n"))
+    analysis.plan.instructions.append("At t.py:5: .cache() (by hand: its line is not known).")
+    text = Report(analysis).text(width=80)
+    # THEN no line of it is wrapped: it can be copied into a file and applied
+    assert f"\n--- a/t.py\n+++ b/t.py\n@@ -1 +1 @@\n-y\n{long}\n" in text
+    assert ".cache() (by hand" in text
