@@ -8,7 +8,8 @@ import threading
 from collections.abc import Iterator
 
 _logger = logging.getLogger("tensorboard_plugin_plumber")
-_lock = threading.Lock()
+# Reentrant: a finalizer may run in the middle of any line, in the thread that holds it.
+_lock = threading.RLock()
 _said: set[str] = set()
 
 

@@ -21,6 +21,8 @@ _SHORTEST_PERIOD_S = 0.02
 _LONGEST_PERIOD_S = 5.0
 # Of a core, for the looks; samples and what is done once come on top.
 _SHARE = 0.002
+# Iterators that come in quick succession are looked at together.
+_BETWEEN_WAKES_S = 0.1
 # Of the looks find new children.
 _BUSY_CHILDREN = 0.3
 _SMOOTHING = 0.2
@@ -82,7 +84,7 @@ class Poller:
     def __init__(self, tick: Callable[[], float], fail: Callable[[BaseException], None]) -> None:
         self._tick = tick
         self._fail = fail
-        self._stopping = False
+        self._stop = threading.Event()
         self._wake = threading.Event()
         self._cpu_s = 0.0
         self._thread = threading.Thread(target=self._run, name="plumber-poller", daemon=True)
@@ -97,7 +99,7 @@ class Poller:
         self._thread.start()
 
     def wake(self) -> None:
-        """Has the next look taken at once; callable from anywhere but the garbage collector."""
+        """Has the next look taken soon; callable from anywhere but the garbage collector."""
         self._wake.set()
 
     def stop(self, patience_s: float) -> bool:
@@ -109,7 +111,7 @@ class Poller:
         Returns:
           Whether no look is being taken any more.
         """
-        self._stopping = True
+        self._stop.set()
         self._wake.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(patience_s)
@@ -120,9 +122,11 @@ class Poller:
         try:
             period_s = 0.0
             while period_s >= 0:
-                self._wake.wait(period_s)
+                looked_s = time.perf_counter()
+                if self._wake.wait(period_s):
+                    self._stop.wait(looked_s + min(period_s, _BETWEEN_WAKES_S) - time.perf_counter())
                 self._wake.clear()
-                if self._stopping:
+                if self._stop.is_set():
                     return
                 period_s = self._tick()
                 self._cpu_s = time.thread_time()

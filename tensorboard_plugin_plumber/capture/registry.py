@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from tensorboard_plugin_plumber.capture import guard, overhead
 from tensorboard_plugin_plumber.capture.boundary import without_injected_prefetch
 from tensorboard_plugin_plumber.capture.describe import describe
 from tensorboard_plugin_plumber.capture.following import FollowedIterator
+from tensorboard_plugin_plumber.capture.likeness import likeness_of
 from tensorboard_plugin_plumber.capture.pipeline import FollowedPipeline
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
@@ -72,10 +73,12 @@ class PipelineRegistry:
             if pipeline.dataset() is dataset and _is_same_way(pipeline, iterator):
                 iterator.attach(pipeline)
                 return
-        found = self._describe_within_budget(dataset, iterator)
+        like = likeness_of(dataset)
+        found = self._built_before(like, iterator) or self._describe_within_budget(dataset, iterator)
         if found is None:
             iterator.ignored = True
         else:
+            found.likeness = like
             iterator.attach(found)
 
     def uncalibrated(self) -> list[FollowedPipeline]:
@@ -96,6 +99,14 @@ class PipelineRegistry:
         """The files of its sources have been looked up: its message says them from now on."""
         pipeline.message.files.extend(files)
         self.changed = True
+
+    def _built_before(self, like: Hashable | None, iterator: FollowedIterator) -> FollowedPipeline | None:
+        """The pipeline of a dataset that the same lines built, and that is gone: not described again."""
+        for pipeline in self.pipelines if like is not None else ():
+            if pipeline.likeness == like and pipeline.dataset() is None and _is_same_way(pipeline, iterator):
+                pipeline.dataset = iterator.dataset
+                return pipeline
+        return None
 
     def _describe_within_budget(self, dataset: Any, iterator: FollowedIterator) -> FollowedPipeline | None:
         if self._budget.is_spent():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import os
@@ -16,12 +17,14 @@ from typing import Any
 import keras
 import pytest
 import tensorflow as tf
+from tensorboard.compat.proto import event_pb2
 
 import tensorboard_plugin_plumber as plumber
 from tensorboard_plugin_plumber import callback
-from tensorboard_plugin_plumber.capture import boundary, guard, registry, session
+from tensorboard_plugin_plumber.capture import boundary, guard, iterators, registry, session
 from tensorboard_plugin_plumber.capture.session import CaptureSession
 from tensorboard_plugin_plumber.capture.sink import MemorySink
+from tensorboard_plugin_plumber.events import reader
 from tensorboard_plugin_plumber.events.writer import EventWriter
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
@@ -314,11 +317,222 @@ def test_a_loop_that_makes_new_datasets_costs_little_more_for_ever(
     monkeypatch.setattr(
         registry, "describe", lambda *args, **named: described.append(1) or describe(*args, **named)
     )
-    # WHEN a loop makes a new dataset for every step
+    # WHEN a loop makes a new dataset for every step, each by lines of its own
+    functions = [lambda x: x + 1, lambda x: x + 2, lambda x: x + 3, lambda x: x + 4, lambda x: x + 5]
     with plumber.trace(tmp_path):
-        for _ in range(5):
-            assert len(list(tf.data.Dataset.range(50).map(lambda x: x + 1))) == 50
+        for function in functions:
+            assert len(list(tf.data.Dataset.range(50).map(function))) == 50
             time.sleep(0.3)
     # THEN one is described, and the rest are left alone, which is said once
     assert len(described) == 1
     assert sum("follow every dataset" in record.message for record in caplog.records) == 1
+
+
+def _increment(x: Any) -> Any:
+    return x + 1
+
+
+def test_a_dataset_that_the_same_lines_build_again_is_not_described_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described: list[int] = []
+    describe = registry.describe
+    monkeypatch.setattr(
+        registry, "describe", lambda *args, **named: described.append(1) or describe(*args, **named)
+    )
+
+    # WHEN a loop makes a new dataset for every step, and lets go of the one before
+    steps = 0
+    with plumber.trace(tmp_path):
+        for step in range(30):
+            for _ in tf.data.Dataset.range(40 + step).map(_increment).batch(10):
+                steps += 1
+            gc.collect()
+
+    # THEN they are one pipeline, described once, and all of its steps are there
+    (recording,) = reader.read(tmp_path)
+    assert len(described) == 1
+    assert [p.steps for p in recording.samples[-1].pipelines] == [steps]
+
+
+def test_a_finalizer_that_warns_while_a_warning_is_said_hangs_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Dropped:
+        def __del__(self) -> None:
+            with guard.protect(f"read the last counters {time.time()}"):
+                raise ValueError("in a finalizer")
+
+    class Said(set[str]):
+        """Drops something whenever it is asked, as the garbage collector may do in any line."""
+
+        def __contains__(self, what: object) -> bool:
+            if not super().__contains__("dropped"):
+                super().add("dropped")
+                Dropped()
+            return super().__contains__(what)
+
+    monkeypatch.setattr(guard, "_said", Said())
+    warning = threading.Thread(target=guard.warn, args=("do it", ValueError("first")), daemon=True)
+    warning.start()
+    warning.join(20)
+
+    assert not warning.is_alive()
+
+
+def test_an_iterator_dropped_while_a_look_goes_on_holds_nobody_up(tmp_path: Path) -> None:
+    with plumber.trace(tmp_path):
+        iterator = iter(small_dataset(1000))
+        next(iterator)
+        time.sleep(0.3)
+        (recording,) = iterators._observers
+        assert isinstance(recording, CaptureSession)
+
+        def drop() -> None:
+            nonlocal iterator
+            del iterator
+
+        with recording._lock:  # as the poller holds it while it looks
+            dropping = threading.Thread(target=drop, daemon=True)
+            dropping.start()
+            dropping.join(20)
+            assert not dropping.is_alive()
+
+
+def test_what_fails_when_an_iterator_ends_is_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*args: object) -> bytes:
+        raise MemoryError("injected")
+
+    monkeypatch.setattr(guard, "_said", set())
+    seen = 0
+    with plumber.trace(tmp_path):
+        for _ in range(3):
+            iterator = iter(small_dataset())
+            seen += len(next(iterator))
+            time.sleep(0.2)
+            with monkeypatch.context() as patched:
+                patched.setattr(iterators, "read_model", broken)
+                del iterator
+                gc.collect()
+
+    assert seen == 3 * 2
+    assert sum("injected" in record.getMessage() for record in caplog.records) == 1
+
+
+_WARNINGS_ARE_ERRORS = """
+import sys, tensorflow as tf
+import tensorboard_plugin_plumber as plumber
+seen = 0
+with plumber.trace(sys.argv[1]):
+    for _ in tf.data.Dataset.range(50).map(lambda x: x + 1).batch(5):
+        seen += 1
+assert seen == 10
+"""
+
+
+def test_under_w_error_training_goes_on_as_without(tmp_path: Path) -> None:
+    # TensorFlow's own import warns; what Plumber does in its own modules must not.
+    program = f"import warnings, tensorflow; warnings.simplefilter('error')\n{_WARNINGS_ARE_ERRORS}"
+
+    ended = run(program, tmp_path)
+
+    assert ended.returncode == 0, ended.stderr
+    assert "Plumber could not" not in ended.stderr
+    assert reader.read(tmp_path)[0].samples[-1].pipelines[0].steps == 10
+
+
+_MULTIPROCESSING = """
+import multiprocessing, sys, tensorflow as tf
+import tensorboard_plugin_plumber as plumber
+
+def work(x):
+    return x * x
+
+if __name__ == "__main__":
+    with plumber.trace(sys.argv[1]):
+        iterator = iter(tf.data.Dataset.range(1000).map(lambda x: x + 1))
+        next(iterator)
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            assert pool.map(work, range(8)) == [x * x for x in range(8)]
+        for _ in iterator:
+            pass
+    print("over")
+"""
+
+
+def test_forked_workers_in_a_session_end_as_without(tmp_path: Path) -> None:
+    ended = run(_MULTIPROCESSING, tmp_path)
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.strip().endswith("over")
+    # The children wrote nothing: one file, with all elements of the parent's.
+    (recording,) = reader.read(tmp_path)
+    assert recording.samples[-1].pipelines[0].steps == 1000
+
+
+_INTERRUPTED = """
+import os, signal, sys, threading, time, tensorflow as tf
+import tensorboard_plugin_plumber as plumber
+threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT]).start()
+with plumber.trace(sys.argv[1]):
+    for _ in tf.data.Dataset.range(10**9).map(lambda x: x + 1):
+        time.sleep(0.001)
+"""
+
+
+def test_an_interrupt_ends_the_loop_and_the_recording(tmp_path: Path) -> None:
+    ended = run(_INTERRUPTED, tmp_path)
+
+    assert "KeyboardInterrupt" in ended.stderr
+    (recording,) = reader.read(tmp_path)
+    assert recording.samples[-1].pipelines[0].steps > 10
+
+
+def test_a_session_in_a_thread_of_its_own(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def loop() -> None:
+        with plumber.trace(tmp_path):
+            seen.extend(int(x) for x in tf.data.Dataset.range(500).map(_increment))
+
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    thread.join(60)
+
+    assert seen == list(range(1, 501))
+    assert reader.read(tmp_path)[0].samples[-1].pipelines[0].steps == 500
+
+
+def test_a_full_disk_is_one_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(self: EventWriter, record: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(guard, "_said", set())
+    monkeypatch.setattr(EventWriter, "write_sample", full)
+
+    history = small_model().fit(
+        small_dataset(200), epochs=3, callbacks=[plumber.PlumberCallback(tmp_path)], verbose=0
+    )
+
+    assert len(history.history["loss"]) == 3
+    assert sum("No space left" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_a_remote_directory_is_written_through_tensorflow() -> None:
+    # TensorFlow's memory file system, as a bucket would be: no appending, no flushing, another writer.
+    directory = f"ram://plumber-{time.time_ns()}"
+
+    with plumber.trace(directory):
+        for _ in small_dataset(100):
+            pass
+
+    (path,) = tf.io.gfile.glob(f"{directory}/plumber/*/events.out.tfevents.*")
+    records = [event_pb2.Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(path)]
+    tags = [value.tag for event in records for value in event.summary.value]
+    assert set(tags) == {"graph", "sample"}
+    last = records[-1].summary.value[0].tensor.string_val[0]
+    assert m.SampleRecord.FromString(last).pipelines[0].steps == 50
