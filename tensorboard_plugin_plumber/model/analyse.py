@@ -19,6 +19,7 @@ from tensorboard_plugin_plumber.model.network import Limits
 from tensorboard_plugin_plumber.model.plan import constraint_of, make_plan
 from tensorboard_plugin_plumber.model.rows import bare_rows, rows_of
 from tensorboard_plugin_plumber.model.service import variation
+from tensorboard_plugin_plumber.model.sizes import sizes_of
 from tensorboard_plugin_plumber.model.verdict import (
     SelfCheck,
     bottleneck_of,
@@ -125,7 +126,7 @@ def choose_pipeline(recording: Recording, wanted: str | None) -> int:
 def _with_counters(
     analysis: a.Analysis, recording: Recording, pipeline: m.Pipeline, windows: Windows, what_if: WhatIf
 ) -> a.Analysis:
-    spread = variation(windows)
+    spread, sizes = variation(windows), sizes_of(pipeline, windows)
 
     def estimator(supposed: WhatIf) -> Callable[[Array | None], Estimate]:
         limits = limits_of(
@@ -139,7 +140,7 @@ def _with_counters(
         if given is None and pipeline.HasField("consumer_rate"):
             given = pipeline.consumer_rate
         return lambda weights: estimate(
-            pipeline, windows, limits, weights=weights, given_rate=given, spread=spread
+            pipeline, windows, limits, weights=weights, given_rate=given, spread=spread, sizes=sizes
         )
 
     again = estimator(what_if)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -26,14 +26,11 @@ from tensorboard_plugin_plumber.model.network import (
     Settings,
 )
 from tensorboard_plugin_plumber.model.service import Service, service_times, variation
+from tensorboard_plugin_plumber.model.sizes import Size, sizes_of
 from tensorboard_plugin_plumber.model.times import Times
 from tensorboard_plugin_plumber.model.windows import Array, Totals, Windows
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
-#: A memory cache keeps this much beside each tensor's bytes.
-CACHE_TENSOR_BYTES = 200
-#: Tensors of an element where the recording does not say.
-USUAL_COMPONENTS = 2
 #: Core time to copy what a batch gathers, once it is no longer fused with a map, bytes/s.
 COPY_BYTES_PER_S = 2e9
 #: The host counts as crowded from this stretch of core time on.
@@ -71,6 +68,8 @@ class Estimate:
     filling: tuple[str, ...] = ()
     #: The consumer was not there when the pipeline was measured: a what-if, or a pipeline that ran alone.
     supposed: bool = False
+    #: Of one pass, by Operator.id.
+    sizes: Mapping[str, Size] = field(default_factory=dict)
 
     @property
     def today_rate(self) -> float | None:
@@ -103,10 +102,12 @@ def estimate(
     weights: Array | None = None,
     given_rate: float | None = None,
     spread: Array | None = None,
+    sizes: Mapping[str, Size] | None = None,
 ) -> Estimate:
     """The network of `pipeline` as the windows show it, each window counted `weights` times.
 
-    `spread` is `variation(windows)` where the caller has it already (it does not depend on the weights).
+    `spread` is `variation(windows)`, `sizes` is `sizes_of(pipeline, windows)` where the caller has them already
+    (they do not depend on the weights).
     """
     totals = windows.total(weights)
     service = service_times(pipeline, totals)
@@ -116,7 +117,8 @@ def estimate(
     varies = variation(windows) if spread is None else spread
     if service.crowding > CROWDED_STRETCH:  # the crowd's own coming and going would pass for variation
         varies = np.full_like(varies, np.nan)
-    builder = _Builder(pipeline, windows, totals, service, varies)
+    sizes = sizes_of(pipeline, windows) if sizes is None else sizes
+    builder = _Builder(pipeline, windows, totals, service, varies, sizes)
     operators, choices = builder.build()
     pool = pipeline.threadpool_size or math.ceil(limits.cores)
     costs = sum(o.visits * o.cpu_s for o in operators)
@@ -146,6 +148,7 @@ def estimate(
         _foreign_cores(totals),
         _filling(pipeline, windows),
         supposed,
+        sizes,
     )
 
 
@@ -199,10 +202,16 @@ def _foreign_cores(totals: Totals) -> float:
 
 class _Builder:
     def __init__(
-        self, pipeline: m.Pipeline, windows: Windows, totals: Totals, service: Service, spread: Array
+        self,
+        pipeline: m.Pipeline,
+        windows: Windows,
+        totals: Totals,
+        service: Service,
+        spread: Array,
+        sizes: Mapping[str, Size],
     ) -> None:
         self.pipeline, self.windows, self.totals = pipeline, windows, totals
-        self.service, self.spread = service, spread
+        self.service, self.spread, self.sizes = service, spread, sizes
         self.by_id = {operator.id: operator for operator in pipeline.operators}
         self.children: dict[str, list[m.Operator]] = {}
         for operator in pipeline.operators:
@@ -323,9 +332,7 @@ class _Builder:
                 cycle_length=self._cycle_length(operator, running),
                 interleave=operator.type in INTERLEAVE_TYPES and body,
                 element_bytes=float(element_bytes),
-                cache_bytes=self._cache_bytes(operator, produced, float(element_bytes))
-                if cacheable
-                else None,
+                cache_bytes=self._cache_bytes(operator) if cacheable else None,
                 may_cache=cacheable,
                 may_parallel=primary and operator.HasField("parallel") and operator.parallel.allowed,
                 may_prefetch=not in_body,
@@ -374,34 +381,10 @@ class _Builder:
             return max(int(running.cycle_length), 1)
         return max(int(operator.cycle_length), 1) if operator.HasField("cycle_length") else 1
 
-    def _cache_bytes(self, operator: m.Operator, produced: float, element_bytes: float) -> float | None:
-        """Upper end of what a memory cache of one pass takes; None where the length of a pass is unknown."""
-        elements = self._elements_per_pass(operator, produced)
-        if elements is None:
-            return None
-        return elements * (element_bytes + CACHE_TENSOR_BYTES * (operator.components or USUAL_COMPONENTS))
-
-    def _elements_per_pass(self, operator: m.Operator, produced: float) -> float | None:
-        if operator.cardinality >= 0:
-            return float(operator.cardinality)
-        if operator.cardinality == AUTOTUNE:  # infinite
-            return None
-        # Unknown to TensorFlow: what the passes so far delivered, the running one not counted as a whole one.
-        last = self.windows.last
-        counters = self._last(operator.running)
-        whole = last.iterators - 1 if last.live else last.iterators
-        if counters is None or whole < 1 or self._repeats_above(operator):
-            return None
-        scale = produced / max(float(self.totals.elements[operator.running]), 1e-12)
-        return counters.elements * scale / whole
-
-    def _repeats_above(self, operator: m.Operator) -> bool:
-        """Whether a repeat consumes it: then iterators say nothing of its passes."""
-        while operator.parent:
-            operator = self.by_id[operator.parent]
-            if operator.type.endswith("Repeat"):
-                return True
-        return False
+    def _cache_bytes(self, operator: m.Operator) -> float | None:
+        """Upper end of what a memory cache of one pass takes; None where nobody can tell."""
+        size = self.sizes[operator.id].materialised_bytes if operator.id in self.sizes else None
+        return None if size is None or math.isinf(size.high) else size.high
 
 
 def label_of(operator: m.Operator) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tensorboard_plugin_plumber.model.estimate import AUTOTUNE, Estimate, source_of
 from tensorboard_plugin_plumber.model.ordered import eta
+from tensorboard_plugin_plumber.model.size_rows import show_files, show_reads, show_size
 from tensorboard_plugin_plumber.model.times import show_times
 from tensorboard_plugin_plumber.model.windows import Windows
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
@@ -69,6 +70,7 @@ def _row(pipeline: m.Pipeline, operator: m.Operator) -> a.OperatorRow:
         row.runs_as = running.type
         if len(running.operators) > 1:
             row.runs_with.extend(running.operators)
+    show_files(row, pipeline, operator)
     row.dropped = not operator.HasField("running") and not operator.injected
     row.facts.extend(_edge_fact(fact) for fact in operator.facts)
     return row
@@ -98,6 +100,7 @@ def _measured(
 ) -> a.OperatorRow:
     row = _row(pipeline, operator)
     row.binds = binds
+    show_size(row, estimate.sizes.get(operator.id))
     if not operator.HasField("running"):
         return row
     r = operator.running
@@ -137,6 +140,7 @@ def _measured(
         downstream = pipeline.running[r].operators[:1] in ([operator.id], [])
         row.elements = last.elements if downstream else row.visit_ratio * windows.last.steps
         row.buffered_bytes = last.buffered_bytes
+        show_reads(row, operator, last, windows, rate)
         fill = _buffer_fill(pipeline.running[r], last)
         if fill is not None:
             row.buffer_fill = fill

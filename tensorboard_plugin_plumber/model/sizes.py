@@ -89,7 +89,7 @@ def projected_cache_bytes(sizes: Mapping[str, Size], cache: m.Operator) -> Inter
 class _Sizes:
     def __init__(self, pipeline: m.Pipeline, windows: Windows) -> None:
         self.pipeline, self.windows, self.last = pipeline, windows, windows.last
-        self.operators = {o.id: o for o in pipeline.operators if not o.injected}
+        self.operators = {operator.id: operator for operator in pipeline.operators}
         self.inputs: dict[str, list[m.Operator]] = {}
         self.bodies: dict[str, list[m.Operator]] = {}
         for operator in self.operators.values():
@@ -100,7 +100,7 @@ class _Sizes:
         self.lengths: dict[str, Interval | None] = {}
 
     def all(self) -> dict[str, Size]:
-        return {name: self._size(operator) for name, operator in self.operators.items()}
+        return {name: self._size(one) for name, one in self.operators.items() if not one.injected}
 
     def _size(self, operator: m.Operator) -> Size:
         length = self.length(operator)
@@ -165,7 +165,9 @@ class _Sizes:
             return Interval.exactly(value)
         unseen = max(counters.elements - counters.elements_seen, 0.0) / max(counters.elements, 1.0)
         doubt = value * max(unseen, _BETWEEN_LOOKS) + 1.0
-        return Interval(value, max(value - doubt, 0.0), value + doubt)
+        # It was dropped at its end, up to a look's time after it was last seen.
+        missed = 0.0 if unseen else float(np.median(self.windows.elements[:, operator.running]))
+        return Interval(value, max(value - doubt, 0.0), value + max(doubt, min(missed, value)))
 
     def _held(self, operator: m.Operator) -> Interval | None:
         """A memory cache that serves holds exactly one pass."""

@@ -72,9 +72,9 @@ class Case:
         return sum(operators[i].visits * operators[i].cpu_s for i in positions)
 
     def cache_bytes(self, operator: str) -> float | None:
-        """Upper end of what a cache of the operator's output (by id) takes; None where that is not known."""
-        position = self.estimate.position.get(operator)
-        return None if position is None else self.estimate.network.operators[position].cache_bytes
+        """What a memory cache of the operator's output (by id) takes once it is full; None where nobody can tell."""
+        size = self.estimate.sizes.get(operator)
+        return None if size is None or size.materialised_bytes is None else size.materialised_bytes.value
 
     def batch_above(self, position: int) -> int:
         """Elements that the next batch towards the root gathers; 1 if there is none."""
