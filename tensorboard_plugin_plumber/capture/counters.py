@@ -220,6 +220,11 @@ class IteratorCounters:
             self._body_root[i] or (c >= 0 and bool(_ONE_TO_ONE.match(self._types[c])))
             for i, c in enumerate(self._consumer)
         ]
+        # Several bodies of one function, of which each input gets one: they share the consumer's elements.
+        siblings = [[j for j in bodies if self._consumer[j] == c] for c in self._consumer]
+        self._alternatives = [
+            own if self._body_root[i] and len(own) > 1 else [] for i, own in enumerate(siblings)
+        ]
         self._steady = [c >= 0 and bool(_STEADY_RATIO.match(self._types[c])) for c in self._consumer]
         self._from_cache = [c >= 0 and bool(_CACHE.match(self._types[c])) for c in self._consumer]
         self._caches = {i: CacheWatch() for i, type_ in enumerate(self._types) if _CACHE.match(type_)}
@@ -253,7 +258,7 @@ class IteratorCounters:
                 node = self._live.pop(node_id, None)
                 if node is None:
                     above = live.get(consumer)
-                    alias = above is not None and above.index == index and not self._body_root[index]
+                    alias = above is not None and above.index == index
                     node = _Node(index, above.consumer if alias and above else consumer, alias)
                 above = live.get(node.consumer)
                 node.elements = max(node.elements, proto.num_elements)
@@ -295,7 +300,10 @@ class IteratorCounters:
             if c >= 0:
                 above = counts[c]
                 coverage = above.elements / above.seen if above.seen else 1.0
-                if self._one_to_one[i]:
+                if self._alternatives[i]:
+                    seen = sum(totals[one].seen for one in self._alternatives[i])
+                    elements = max(elements, above.elements * total.seen / max(seen, 1))
+                elif self._one_to_one[i]:
                     elements = max(elements, above.elements + surplus[i])
                 elif self._steady[i] and total.matched:
                     elements = max(elements, above.elements * total.seen / total.matched)

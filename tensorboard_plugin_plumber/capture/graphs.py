@@ -18,6 +18,8 @@ from typing import Any
 from tensorflow.core.framework import dataset_metadata_pb2, graph_pb2
 from tensorflow.python.framework import op_def_registry, tensor_util
 
+_DATASET_OP = re.compile(r"Dataset(V\d+)?$")
+_NO_DATASETS = frozenset({"DeleteDataset", "FinalizeDataset", "RegisterDataset", "RegisterDatasetV2"})
 _TAG = re.compile(r"#(\d+)")
 # What TensorFlow names an operator that the user gave no name.
 _AUTOMATIC_NAME = re.compile(r"\w+:\d+$")
@@ -26,7 +28,13 @@ _MAX_DEPTH = 64
 _LARGE_CONSTANT = 4096
 # Operators that carry options or bookkeeping and hand every element through.
 TRANSPARENT = frozenset(
-    {"ModelDataset", "PrivateThreadPoolDataset", "MaxIntraOpParallelismDataset", "OptionsDataset"}
+    {
+        "ModelDataset",
+        "PrivateThreadPoolDataset",
+        "MaxIntraOpParallelismDataset",
+        "OptionsDataset",
+        "RewriteDataset",
+    }
 )
 # Operators that iterate the datasets which their function returns, and that function's attribute.
 _BODIES = {
@@ -116,7 +124,7 @@ class Graphs:
 
 def is_dataset_op(op: str) -> bool:
     """Whether an op makes a dataset."""
-    return bool(re.search(r"Dataset(V\d+)?$", op)) and op not in ("DeleteDataset", "FinalizeDataset")
+    return bool(_DATASET_OP.search(op)) and op not in _NO_DATASETS
 
 
 @functools.lru_cache(maxsize=1024)

@@ -65,7 +65,7 @@ def locate(frame: types.FrameType | None) -> tuple[str, Call | None, tuple[str, 
       The name of the tf.data entry point; the user's call (None if no user frame is on the stack);
       the file and instruction that called the entry point, whoever's code that is.
     """
-    method = ""
+    method = called = ""
     site: tuple[str, int] | None = None
     inside = True
     while frame is not None:
@@ -81,7 +81,8 @@ def locate(frame: types.FrameType | None) -> tuple[str, Call | None, tuple[str, 
                     inside = False
                     site = (code.co_filename, frame.f_lasti)
                 else:
-                    method = _applied(frame, method) if code.co_name == "apply" else code.co_name
+                    called = code.co_name
+                    method = _applied(frame, method) if called == "apply" else called
             elif kind != _TENSORFLOW or _DISTRIBUTE in code.co_filename:
                 inside = False
                 site = (code.co_filename, frame.f_lasti)
@@ -92,8 +93,8 @@ def locate(frame: types.FrameType | None) -> tuple[str, Call | None, tuple[str, 
                 if origin is None or _kind(origin[0]) != _USER:
                     frame = frame.f_back
                     continue
-            method = _public(method)
-            return method, Call(code, frame.f_lasti, frame.f_lineno, method, origin), site
+            call = Call(code, frame.f_lasti, frame.f_lineno, _public(called), origin)
+            return _public(method), call, site
         frame = frame.f_back
     return _public(method), None, site
 
@@ -286,16 +287,15 @@ def _line_in_source(call: Call, path: str, line: int) -> int:
     Autograph writes a chain of calls on one line; its calls of one name keep their order, so the
     k-th in the converted line is the k-th in the user's statement.
     """
-    tree = _parsed(path)
-    if tree is None:
+    statement = _statement_at(path, line)
+    if statement is None:
         return line
     found = [
         node.func
-        for node in ast.walk(tree)
+        for node in ast.walk(statement)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == call.method
-        and node.lineno <= line <= (node.end_lineno or node.lineno)
     ]
     found.sort(key=lambda one: (one.end_lineno or 0, one.end_col_offset or 0))
     lines = _lines_by_offset(call.code)
@@ -312,6 +312,17 @@ def _line_in_source(call: Call, path: str, line: int) -> int:
     if not 0 <= rank < len(found):
         return line
     return found[rank].end_lineno or line
+
+
+def _statement_at(path: str, line: int) -> ast.stmt | None:
+    """The innermost statement that spans a line."""
+    tree = _parsed(path)
+    spanning = [
+        node
+        for node in (ast.walk(tree) if tree is not None else ())
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+    return min(spanning, key=lambda one: (one.end_lineno or one.lineno) - one.lineno, default=None)
 
 
 @functools.lru_cache(maxsize=64)

@@ -40,6 +40,7 @@ _METHODS = {
     "copy_to_device": "CopyToDevice",
     "prefetch_to_device": "PrefetchToDevice",
 }
+_TRANSFERS = frozenset({"copy_to_device", "prefetch_to_device"})
 # Operators that the user knows by another name.
 _NAMES = {"LegacyParallelInterleave": "ParallelInterleave", "DenseToSparseBatch": "SparseBatch"}
 # What makes a reader is the call of a class: tf.data.TFRecordDataset(...).
@@ -285,12 +286,14 @@ def _is_generator_part(consumer: Node, child: Node) -> bool:
 
 
 def _type_of(one: Written, named: Node) -> str:
+    made = one.pair.construction
+    if made is not None and made.method in _TRANSFERS:
+        return _METHODS[made.method]
     for node in one.nodes[1:] or one.nodes:
         if graphs.base_op(node.op) in _READERS:
             return _READERS[graphs.base_op(node.op)]
         if graphs.base_op(node.op) == "GeneratorDataset":
             return "Generator"
-    made = one.pair.construction
     if made is not None and made.method in _METHODS:
         return _METHODS[made.method]
     return _NAMES.get(kind_of(named.op), kind_of(named.op))
