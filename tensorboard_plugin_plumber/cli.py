@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tensorboard_plugin_plumber.schema.recording import Recording
     from tensorboard_plugin_plumber.target import Target
 
-DONE, BAD_INPUT, INTERNAL_ERROR = 0, 2, 3
+DONE, CHECK_FAILED, BAD_INPUT, INTERNAL_ERROR = 0, 1, 2, 3
 _INTERRUPTED = 130
 _OUTPUT_CLOSED = 141
 
@@ -35,7 +35,7 @@ _EPILOG = """\
 TARGET is file.py:function or module:function, a function of no arguments that returns a
 tf.data.Dataset.
 
-Exit codes: 0 done; 2 bad usage or input, or a question that the log cannot answer; 3 an
+Exit codes: 0 done; 1 a check failed; 2 bad usage or input, or a question that the log cannot answer; 3 an
 internal error. Please report internal errors in the issue tracker of
 tensorboard-plugin-plumber, with what was printed.
 """
@@ -65,6 +65,7 @@ class _Quantity(click.ParamType):  # type: ignore[type-arg]  # generic only in l
 
 _NUMBER = _Quantity("number", parse_positive)
 _SIZE = _Quantity("bytes", parse_bytes)
+_PERCENT = click.FloatRange(0, 100)
 
 
 class _Commands(click.Group):
@@ -236,6 +237,50 @@ def report(
     return DONE
 
 
+@commands.command()
+@click.argument("logdir", metavar="LOGDIR")
+@click.option("--run", metavar="R", help="Which run; the newest by default.")
+@click.option("--host", metavar="H", help="Which host; the run's slowest by default.")
+@click.option("--pipeline", metavar="P", help="Which pipeline, by id or label.")
+@click.option(
+    "--max-wait", metavar="PERCENT", type=_PERCENT, help="Fail where training waits more of the step."
+)
+@click.option("--min-rate", metavar="R", type=_NUMBER, help="Fail where training makes fewer steps/s.")
+def check(
+    logdir: str,
+    run: str | None,
+    host: str | None,
+    pipeline: str | None,
+    max_wait: float | None,
+    min_rate: float | None,
+) -> int:
+    """Fail, with exit code 1, when training waits more or runs slower than it may: for CI."""
+    from tensorboard_plugin_plumber.checking import Limits, broken, kept
+    from tensorboard_plugin_plumber.events import catalog, reader
+    from tensorboard_plugin_plumber.model.analyse import WhatIf
+
+    if max_wait is None and min_rate is None:
+        raise InputError("Say what to check: --max-wait PERCENT, --min-rate STEPS_PER_S, or both.")
+    limits = Limits(None if max_wait is None else max_wait / 100, min_rate)
+    answer = _take_over_stdout()
+    with _progress(f"Reading {logdir} …"):
+        recordings = reader.read(logdir)
+    recording = catalog.choose(recordings, run=run, host=host)
+    chosen = catalog.choose_pipeline(recording, pipeline)
+    if recording.notes:
+        click.echo(f"plumber: {' '.join(recording.notes)}", err=True)
+    analysis = _analyse(recording, chosen.id, WhatIf()).analysis
+    failures = broken(analysis, limits)
+    of = f"{analysis.run}, {analysis.host}, {analysis.pipeline_label or analysis.pipeline}"
+    if failures:
+        click.echo(f"failed ({of}): {'; '.join(failures)}.", file=answer)
+        if analysis.bottleneck.sentence:
+            click.echo(analysis.bottleneck.sentence, file=answer)
+        return CHECK_FAILED
+    click.echo(f"passed ({of}): {kept(analysis, limits)}.", file=answer)
+    return DONE
+
+
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line and ends the process with its exit code."""
     quiet_tensorflow()
@@ -284,6 +329,7 @@ def _is_for_the_user(error: Exception) -> bool:
         ("tensorboard_plugin_plumber.events.reader", "NothingRecorded"),
         ("tensorboard_plugin_plumber.events.catalog", "NotFound"),
         ("tensorboard_plugin_plumber.model.analyse", "NotAnswerable"),
+        ("tensorboard_plugin_plumber.checking", "Unknown"),
     )
     return any(
         name in sys.modules and isinstance(error, getattr(sys.modules[name], kind)) for name, kind in kinds

@@ -151,7 +151,8 @@ def test_help_is_complete_and_loads_nothing_heavy() -> None:
         "plumber trace TARGET [--logdir D] [--seconds S]",
         "plumber diagnose TARGET [--seconds S] [--consumer-rate R] [--json]",
         "plumber report LOGDIR [--run R] [--host H] [--pipeline P] [--all]",
-        "Exit codes: 0 done; 2 bad usage or input",
+        "plumber check LOGDIR [--run R] [--host H] [--pipeline P]",
+        "Exit codes: 0 done; 1 a check failed; 2 bad usage or input",
     ):
         assert words in result.out
     program = (
@@ -172,6 +173,8 @@ def test_help_is_complete_and_loads_nothing_heavy() -> None:
         (["report", ".", "--cores", "many"], "Invalid value for '--cores': 'many' is not a positive number"),
         (["report", ".", "--memory", "8XB"], "'8XB' is not a size: write bytes, or a suffix as in 8GiB"),
         (["report", ".", "--nonsense"], "No such option"),
+        (["check", "."], "Say what to check: --max-wait PERCENT, --min-rate STEPS_PER_S, or both."),
+        (["check", ".", "--max-wait", "101"], "101.0 is not in the range 0<=x<=100"),
         (["report", ".", "--all", "--run", "x"], "--all takes every run: leave out --run"),
         (["diagnose", "train.py"], "'train.py' is no TARGET: write 'file.py:function' or 'module:function'"),
         (["diagnose", "nowhere.py:f"], "There is no file 'nowhere.py': TARGET is"),

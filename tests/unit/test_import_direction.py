@@ -17,6 +17,7 @@ FLOORS = {
     "cli": 6,
     "demo": 6,
     "callback": 5,
+    "checking": 3,
     "diagnosis": 5,
     "tracing": 4,
     "capture": 3,
