@@ -38,7 +38,18 @@ class PlumberCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
 
     # Without this, Keras would fetch the logs from the device at each step for our sake.
     async_safe = True
+    # The same for Keras 2 (tf-keras), which also asks each callback whether it wants to hear of batches. Asked here,
+    # because its models take this class whichever Keras it was derived from.
     _supports_tf_logs = True
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return True
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return True
+
+    def _implements_predict_batch_hooks(self) -> bool:
+        return True
 
     def __init__(self, log_dir: str | os.PathLike[str], *, consumer_rate: float | None = None) -> None:
         super().__init__()

@@ -41,7 +41,7 @@ def _model(device: Any) -> str:
 
 def is_asynchronous(model: Any) -> bool:
     """Whether the model's steps run on a device that goes on working while Keras asks for more data."""
-    if _backend() != "tensorflow":
+    if _backend() != "tensorflow" and not type(model).__module__.startswith("tf_keras"):
         return True
     if all(device.device_type == "CPU" for device in tf.config.list_logical_devices()):
         return False

@@ -84,6 +84,16 @@ def is_keras_site(site: tuple[str, int] | None) -> bool:
     return site is not None and _is_keras_file(site[0])
 
 
+def makes_an_epoch() -> bool:
+    """Whether tf-keras is just making an iterator for training: it does so before it says that an epoch begins."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "enumerate_epochs" and _is_keras_file(frame.f_code.co_filename):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def say(pipeline: m.Pipeline, ids: Iterable[str]) -> None:
     """Says in labels and a note which operators Keras built, and from what.
 

@@ -19,6 +19,7 @@ from tensorboard_plugin_plumber.capture import (
     guard,
     hidden,
     iterators,
+    keras_inputs,
     overhead,
     request_clock,
     sources,
@@ -201,7 +202,7 @@ class CaptureSession:
             weakref.ref(one.source),
             one.thread_ids,
             requests=Requests(on_devices[0]) if on_devices else None,
-            devices=max(1, one.devices),
+            devices=max(1, len(on_devices)),
             through_boundary=one.iterated_by == "strategy",
             iterated_by=one.iterated_by,
             whole=one.whole,
@@ -298,7 +299,9 @@ class CaptureSession:
         """Role of what is iterated now."""
         if self._kind != "fit":
             return self._kind
-        return self._phase.role if self._phase is not None else "trace"
+        if self._phase is not None:
+            return self._phase.role
+        return "train" if keras_inputs.makes_an_epoch() else "trace"
 
     def _mark_phase_end(self) -> None:
         if self._phase is not None:
