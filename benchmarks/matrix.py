@@ -1,6 +1,7 @@
 """Core time and waiting that Plumber recovers, over functions, parallel calls, pools and crowds.
 
-Each cell is a pipeline of one map whose function keeps its own books, diagnosed for a few seconds. What is recovered
+Each cell is a pipeline of one map whose function keeps its own books, diagnosed for a few seconds. The core time of one
+element is what its thread used in the function and, to hand it over, between calls. What is recovered
 must be within 15 % of the truth, 25 % on a crowded host, or be marked as uncertain. An error of core time or waiting is
 taken relative to itself, but to no less than a fifth of the service time: the microseconds that a sleeping function
 computes need not be known to 15 %.
@@ -69,11 +70,6 @@ class Cell:
         pool = f"pool {self.pool}" if self.pool else "default pool"
         return f"{self.function}, {self.parallel} calls, {pool}, {'burners' if self.burners else 'idle'}"
 
-    @property
-    def close(self) -> float:
-        """The relative error allowed."""
-        return CLOSE_WHEN_CROWDED if self.burners else CLOSE
-
     def is_chosen(self, words: Sequence[str]) -> bool:
         """Whether all of `words` name something of it; "2" and "8" name parallel calls."""
         pool = "pool16" if self.pool else "default"
@@ -107,7 +103,12 @@ class Outcome:
     @property
     def is_close(self) -> bool:
         """Both are within what is allowed."""
-        return max(abs(self.cpu_error), abs(self.wait_error)) <= self.cell.close
+        return self.is_within(crowded=self.cell.burners > 0)
+
+    def is_within(self, *, crowded: bool) -> bool:
+        """Both are within what is allowed on a host that others crowd, or leave alone."""
+        allowed = CLOSE_WHEN_CROWDED if crowded else CLOSE
+        return max(abs(self.cpu_error), abs(self.wait_error)) <= allowed
 
     @property
     def is_silently_wrong(self) -> bool:
@@ -143,6 +144,16 @@ def measure(cell: Cell, seconds: float = SECONDS) -> Outcome:
         uncertain=row["uncertain_why"] if row["uncertain"] else "",
         calls=truth.calls,
     )
+
+
+def measure_all(words: Sequence[str] = (), seconds: float = SECONDS) -> list[Outcome]:
+    """Diagnoses the cells that `words` choose; all of them take some six minutes."""
+    outcomes = []
+    for cell in cells():
+        if cell.is_chosen(words):
+            tell(f"matrix: {cell}")
+            outcomes.append(measure(cell, seconds))
+    return outcomes
 
 
 def dataset(cell: Cell, books: Books) -> tf.data.Dataset:
@@ -321,11 +332,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write all numbers to this file")
     options = parser.parse_args()
     words = [word for word in options.only.split(",") if word]
-    outcomes = []
-    for cell in cells():
-        if cell.is_chosen(words):
-            tell(f"matrix: {cell}")
-            outcomes.append(measure(cell, options.seconds))
+    outcomes = measure_all(words, options.seconds)
     print(f"{Machine.here()}\n\n{describe(outcomes)}")
     if options.json:
         options.json.write_text(

@@ -1,6 +1,6 @@
 """Every benchmark, as tables on stdout and all numbers in one JSON file.
 
-make bench                                    all of it: about 15 minutes
+make bench                                    all of it: about 20 minutes
 make bench ARGS=--smoke                       each once, short: does it run, not what does it say
 make bench ARGS="--only accuracy,solve_time"
 """
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import accuracy, cases, demo_reference, overhead, solve_time
+from benchmarks import accuracy, cases, demo_reference, matrix, overhead, solve_time
 from benchmarks.report import Machine, table, tell
 from tensorboard_plugin_plumber.demo import photographs
 
@@ -43,6 +43,11 @@ def _solve_time(smoke: bool) -> Result:
     return Result(solve_time.describe(found), asdict(found))
 
 
+def _matrix(smoke: bool) -> Result:
+    found = matrix.measure_all(["1", "default", "idle"], 2) if smoke else matrix.measure_all()
+    return Result(matrix.describe(found), [asdict(one) for one in found])
+
+
 def _demo_reference(smoke: bool) -> Result:
     found = demo_reference.measure(photographs.prepare().pattern, 1 if smoke else 5)
     cells = ["demo in an eager loop", f"{found.wait_fraction:.3f}", f"{found.steps_per_s:.1f}"]
@@ -59,6 +64,7 @@ def _cases(smoke: bool) -> Result:
 BENCHMARKS: Mapping[str, Callable[[bool], Result]] = {
     "solve_time": _solve_time,
     "accuracy": _accuracy,
+    "matrix": _matrix,
     "demo_reference": _demo_reference,
     "overhead": _overhead,
     "cases": _cases,

@@ -17,9 +17,9 @@ for each time that a call asks for the lock. So w lies between
 Without much run-queue time L and H are close, and w is what the clocks say; on a crowded host B decides. Without
 probes w = U - Q - S. What is no more than the clocks' noise is nothing.
 
-*A control variate.* Probes come late where a computing thread keeps the core or the lock from them, and then see too few
-threads running and too many blocked. How many run on average is known from the clocks, r = (C + Q) / time. With b_k and
-r_k the threads seen blocked and running by probe k, B is the mean of b_k + beta (r_k - r), where
+*A control variate.* Probes come late where a computing thread keeps the core or the lock from them, and then see too
+few threads running and too many blocked. How many run on average is known from the clocks, r = (C + Q) / time. With
+b_k and r_k the threads seen blocked and running by probe k, B is the mean of b_k + beta (r_k - r), where
 beta = -Cov(b, r) / Var(r) in [0, 1] is how many are blocked more for each that runs less. That takes out much of
 the noise, too.
 """
@@ -40,6 +40,8 @@ LOCKS_PER_CALL = 6
 NOISE = 0.04
 #: Fewer probes say nothing.
 FEWEST_PROBES = 20
+#: They follow each other closely: so many tell as much as one that is independent of the others.
+PROBES_ALIKE = 2.0
 #: An error of more than this share makes a time uncertain; on a crowded host of more than that.
 CLOSE = 0.15
 CLOSE_WHEN_CROWDED = 0.25
@@ -96,7 +98,7 @@ def _blocked(totals: Totals, probes: float, seconds: float) -> tuple[float, floa
         slope = 0.0
     corrected = blocked + slope * (running - known) if slope > 0 else blocked
     left = of_blocked + 2 * slope * covariance + slope**2 * of_running
-    return max(corrected, 0.0), math.sqrt(max(left, 0.1 * of_blocked) / probes)
+    return max(corrected, 0.0), math.sqrt(PROBES_ALIKE * max(left, 0.1 * of_blocked) / probes)
 
 
 @dataclass(frozen=True)
