@@ -52,7 +52,6 @@ class Pass:
       source: the dataset; listeners must not keep it.
       iterated_by: "strategy", "tf.function", "reduce" or "get_single_element".
       thread_ids: native ids of the threads that came with it; empty if unknown.
-      devices: how many take its elements in turn.
       whole: TensorFlow runs the dataset as it would on its own; else without the prefetch that it injects.
       last_model: the serialized model at its end, once a graph has ended it.
     """
@@ -64,14 +63,12 @@ class Pass:
         iterated_by: str,
         *,
         thread_ids: frozenset[int] = frozenset(),
-        devices: int = 1,
         whole: bool = True,
     ) -> None:
         self.source = source
         self.iterated_by = iterated_by
         self.whole = whole
         self.thread_ids = thread_ids
-        self.devices = devices
         # Filled at its end: whoever is reading it just then would keep it beyond that.
         self.last_model: list[bytes] = []
         # Named as on OwnedIterator: whoever reads those can read this.
@@ -137,7 +134,7 @@ def show(dataset: Any, iterated_by: str, *, whole: bool, cardinality: bool = Fal
 
 
 def show_pass(
-    dataset: Any, iterated_by: str, *, host: str = _CPU, devices: int = 1, cardinality: bool = False
+    dataset: Any, iterated_by: str, *, host: str = _CPU, cardinality: bool = False
 ) -> tuple[Any, Pass | None]:
     """A boundary for one pass, whose iterator is made at once, as TensorFlow would have made it.
 
@@ -146,7 +143,6 @@ def show_pass(
     Args:
       dataset, iterated_by, cardinality: as for `show`.
       host: device that holds the iterator; of this process.
-      devices: as in `Pass`.
 
     Returns:
       The dataset to iterate, and the pass; where a graph is being built, None: listeners hear of it
@@ -158,9 +154,7 @@ def show_pass(
     _check(dataset)
     with ops.device(host):
         if is_in_graph(dataset) or not context.executing_eagerly():
-            return _make(
-                dataset, iterated_by, whole=True, cardinality=cardinality, once=True, devices=devices
-            )
+            return _make(dataset, iterated_by, whole=True, cardinality=cardinality, once=True)
         functions = _functions(dataset.element_spec, "held")
         before = threads.thread_ids()
         resource = gen_dataset_ops.anonymous_iterator_v3(**_flat(dataset.element_spec))
@@ -168,7 +162,7 @@ def show_pass(
         thread_ids = threads.thread_ids() - before
         generated = _BoundaryDataset(dataset.element_spec, [resource], functions, None)
     finished = _finish(generated, dataset, _outer_options(dataset.options()), cardinality)
-    return finished, Pass(resource, dataset, iterated_by, thread_ids=thread_ids, devices=devices)
+    return finished, Pass(resource, dataset, iterated_by, thread_ids=thread_ids)
 
 
 def _options_of(dataset: Any) -> Any:
@@ -184,12 +178,12 @@ def _check(dataset: Any) -> None:
 
 
 def _make(
-    dataset: Any, iterated_by: str, *, whole: bool, cardinality: bool, once: bool = False, devices: int = 1
+    dataset: Any, iterated_by: str, *, whole: bool, cardinality: bool, once: bool = False
 ) -> tuple[Any, None]:
     """A boundary whose passes tell of themselves; `once`: the only pass begins where it is made."""
     options = _options_of(dataset)
     inner = dataset if whole else without_injected_prefetch(dataset)
-    source = _Source(dataset, iterated_by, whole, devices)
+    source = _Source(dataset, iterated_by, whole)
     if not context.executing_eagerly():
         _keep_with_graph(source)
     ident = constant_op.constant(source.ident, dtypes.int64)
@@ -247,11 +241,10 @@ def without_injected_prefetch(dataset: Any) -> Any:
 class _Source:
     """What the passes of one boundary go over. Passes know it by its number."""
 
-    def __init__(self, dataset: Any, iterated_by: str, whole: bool, devices: int) -> None:
+    def __init__(self, dataset: Any, iterated_by: str, whole: bool) -> None:
         self.ident = next(_serials)
         self.iterated_by = iterated_by
         self.whole = whole
-        self.devices = devices
         self.in_graph = is_in_graph(dataset)
         # Where Python iterates, the boundary hangs on the dataset: held from here, neither would die.
         self._dataset: Callable[[], Any] = (
@@ -453,7 +446,6 @@ def _pass_begun(ident: Any, token: Any, name: Any, variant: Any = None) -> Any:
                 dataset,
                 source.iterated_by,
                 thread_ids=threads.thread_ids() - before,
-                devices=source.devices,
                 whole=source.whole,
             )
             if len(_running) > _MAX_RUNNING:

@@ -176,19 +176,19 @@ def _patch_devices() -> None:
     original = cls.__init__
 
     @functools.wraps(original)
-    def __init__(self: Any, dataset: Any = None, devices: Any = None, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+    def __init__(self: Any, dataset: Any = None, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         shown, one = None, None
         if dataset is not None and _looks():
             with guard.protect("look into a distributed pipeline"):
-                shown, one = _boundary_for_devices(dataset, devices or (), **kwargs)
+                shown, one = _boundary_for_devices(dataset, **kwargs)
         if shown is None:
-            original(self, dataset, devices, *args, **kwargs)
+            original(self, dataset, *args, **kwargs)
             return
         try:
-            original(self, shown, devices, *args, **kwargs)
+            original(self, shown, *args, **kwargs)
         except Exception as error:
             guard.warn("look into a distributed pipeline", error)
-            original(self, dataset, devices, *args, **kwargs)
+            original(self, dataset, *args, **kwargs)
             return
         if one is not None:
             with guard.protect("follow a distributed pipeline"):
@@ -201,7 +201,6 @@ def _patch_devices() -> None:
 
 def _boundary_for_devices(
     dataset: Any,
-    devices: Any,
     source_device: str = _CPU,
     prefetch_buffer_size: int | None = None,
     **_: Any,
@@ -215,7 +214,7 @@ def _boundary_for_devices(
         return None, None
     # What the multi-device iterator would have told the pipeline itself.
     source = boundary.without_injected_prefetch(dataset) if prefetch_buffer_size == 0 else dataset
-    return boundary.show_pass(source, "strategy", host=source_device, devices=len(devices), cardinality=True)
+    return boundary.show_pass(source, "strategy", host=source_device, cardinality=True)
 
 
 def _patch_iterators() -> None:
