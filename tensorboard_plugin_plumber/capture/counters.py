@@ -246,6 +246,8 @@ class IteratorCounters:
         nodes = model.nodes
         live: dict[int, _Node] = {}
         latest: dict[int, Any] = {}
+        # The second node of an operator: of a memory cache it is the one that holds the elements.
+        second: dict[int, Any] = {}
         stack = [(model.output, 0)]
         while stack:
             node_id, consumer = stack.pop()
@@ -270,12 +272,17 @@ class IteratorCounters:
                     below = node_id
                     latest[index] = proto
                     self._take_spread(node)
+                else:
+                    second[index] = proto
             stack.extend((child, below) for child in proto.inputs)
         for node in self._live.values():  # they are gone, and their ids never come back
             self._ended[node.index].add(node)
         self._live = live
         for index, proto in latest.items():
             self._take_now(index, proto)
+            if index in second:
+                self._now[index].buffered_bytes += second[index].buffered_bytes
+                self._now[index].buffered_elements += second[index].buffered_elements
         self.root_elements = max(self.root_elements, nodes[model.output].num_elements)
         if self._caches:
             self._watch_caches()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from tensorboard_plugin_plumber.capture.counters import Count, Now, as_message
 from tensorboard_plugin_plumber.capture.describe import Description
 from tensorboard_plugin_plumber.capture.epochs import EpochStarts
 from tensorboard_plugin_plumber.capture.gil import PoolOnLock
-from tensorboard_plugin_plumber.capture.passes import read_to_end
+from tensorboard_plugin_plumber.capture.passes import WholePasses, read_to_end
 from tensorboard_plugin_plumber.capture.threads import PoolTimes
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
@@ -23,6 +24,9 @@ _FEW_ELEMENTS = 20
 # An upper guess at the cost of a call, to tell where measuring it is worth while.
 _TYPICAL_CALL_S = 20e-6
 _MATTERS = 0.02
+_CACHE = re.compile(r"(Memory|File)Cache")
+# Operators that may leave some of their input unread at the end of a pass.
+_STOPS_EARLY = re.compile(r"(Finite)?Take|TakeWhile|Zip|DirectedInterleave")
 
 
 class FollowedPipeline:
@@ -54,9 +58,8 @@ class FollowedPipeline:
         self._followed: list[FollowedIterator] = []
         self._ended_steps = 0.0
         self._ended = [Count() for _ in self.message.running]
-        # Iterators that were read to their end, and what these counted.
-        self._passes = 0
-        self._whole = [0.0] * len(self.message.running)
+        # What iterators counted that were read to their end.
+        self._whole = WholePasses(len(self.message.running))
         self._now = [Now() for _ in self.message.running]
         self._cache_states: dict[int, str] = {}
         self._cache_fills: dict[int, int] = {}
@@ -81,8 +84,7 @@ class FollowedPipeline:
         counts = iterator.counters.counts()
         self._ended = [a + b for a, b in zip(self._ended, counts, strict=True)]
         if self._is_whole(iterator, counts):
-            self._passes += 1
-            self._whole = [a + count.elements for a, count in zip(self._whole, counts, strict=True)]
+            self._whole.add(counts)
 
     def calls_matter(self) -> bool:
         """Whether what calls cost beside their kernels can be as much as a fiftieth of all work."""
@@ -125,7 +127,7 @@ class FollowedPipeline:
             waits_seen=meter.waits_seen,
             synchronised_steps=meter.synchronised_steps,
             synchronised_s=meter.synchronised_s,
-            cache_states=self._cache_states,
+            cache_states=self._states_of_caches(),
             live=now_s < self.live_until_s,
             autotune=self.autotune,
         )
@@ -151,16 +153,35 @@ class FollowedPipeline:
             sample.blocked_running = self.on_lock.blocked_running
         return sample
 
+    def _states_of_caches(self) -> dict[int, str]:
+        """States as they were seen; a cache whose serving is too short to be seen was filled by a whole pass."""
+        states = dict(self._cache_states)
+        if not self._whole.passes or self.iterators < 2:
+            return states
+        for index, running in enumerate(self.message.running):
+            filling = _CACHE.match(running.type) and states.get(index, "filling") == "filling"
+            if filling and not self._may_stop_early(index):
+                states[index] = "serving"
+        return states
+
+    def _may_stop_early(self, index: int) -> bool:
+        """Whether a whole pass may leave some of an operator's output unread."""
+        running = self.message.running[index]
+        while running.HasField("parent"):
+            running = self.message.running[running.parent]
+            if _STOPS_EARLY.match(running.type):
+                return True
+        return False
+
     def _fill_passes(self, sample: m.PipelineSample) -> None:
         """Says what whole passes counted, those of iterators that are kept beyond their end included."""
-        whole, passes = self._whole, self._passes
+        whole = self._whole.copy()
         for iterator in self._followed:
             counts = iterator.counters.counts() if iterator.counters is not None else []
             if self._is_whole(iterator, counts):
-                passes += 1
-                whole = [a + count.elements for a, count in zip(whole, counts, strict=True)]
-        sample.passes = passes
-        for operator, elements in zip(sample.operators, whole, strict=True):
+                whole.add(counts)
+        sample.passes = whole.passes
+        for operator, elements in zip(sample.operators, whole.elements(), strict=True):
             operator.pass_elements = elements
 
     def _is_whole(self, iterator: FollowedIterator, counts: list[Count]) -> bool:
