@@ -158,7 +158,7 @@ class _Sizes:
                     return None
                 repeats *= one.count
         counters = self._counters(operator)
-        if counters is None or self._is_fused_below(operator):
+        if counters is None or not counters.pass_elements or self._is_fused_below(operator):
             return None
         value = counters.pass_elements * self._passed_over(operator) / passes / repeats
         if self._is_root(operator):  # it outlives the sequence
