@@ -74,6 +74,12 @@ def _describe(dataset: Any, role: str) -> Description:
     pipeline.label = role if role in _ROLES_WITH_A_NAME else _scope_of(operators) or role
     pipeline.id = _identity(pipeline)
     pipeline.notes.extend(_notes(pipeline, operators))
+    if found.left_out:
+        pipeline.notes.append(
+            f"The pipeline has {found.left_out + len(operators):,} operators: "
+            f"the {found.left_out:,} that are farthest from its end are not shown."
+        )
+    pipeline.notes.extend(elsewhere.notes(root))
     return Description(
         pipeline,
         tuple(tuple(child.index for child in one.children) for one in matched),
@@ -189,6 +195,7 @@ def _fill_function(out: m.Operator, operator: Written, found: Facts) -> None:
     function.seeded = found.all_seeded
     function.stateful = found.stateful
     function.may_wait = found.may_wait or bool(python)
+    function.operations.extend(found.telling)
     function.writes.extend(
         dict.fromkeys((*found.graph_writes, *(what for one in python for what in one.writes)))
     )

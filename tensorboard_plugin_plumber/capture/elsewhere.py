@@ -14,6 +14,7 @@ from typing import Any
 
 from tensorboard_plugin_plumber.capture import construction, graphs, shrink, written
 from tensorboard_plugin_plumber.capture.graphs import Graphs, Node
+from tensorboard_plugin_plumber.capture.written import Written
 
 TRANSFER = "CopyToDeviceDataset"
 SERVICE = "DataServiceDataset"
@@ -29,19 +30,50 @@ def read(dataset: Any) -> Graphs:
     Raises:
       tf.errors.OpError, ValueError, shrink.CannotCopy: the dataset cannot be serialised.
     """
-    found = graphs.read(shrink.serialisable(dataset))
-    found = _with_transfers(found, dataset)
+    small = shrink.serialisable(dataset)
+    found = _with_transfers(_without_what_is_left_out(graphs.read(small.dataset), small.left_out), dataset)
     library = dict(found.library)
     handing_over = [node for node in _walk(found.written) if _hands_over(node)]
     objects = _handing_over(dataset) if handing_over else iter(())
     for node, one in zip(handing_over, objects, strict=False):
         for below in construction.inputs_of(one) or construction.distributed_by(one):
-            root, functions = graphs.written(shrink.serialisable(below))
+            root, functions = graphs.written(shrink.serialisable(below).dataset)
             library.update(functions)
             for part in root.walk():
                 part.tags = _OUT_OF_REACH
             node.inputs.append(root)
     return replace(found, library=library)
+
+
+def notes(root: Written) -> list[str]:
+    """For people: what is described, but runs where it cannot be counted."""
+    found = []
+    for one in root.walk():
+        bases = {graphs.base_op(node.op) for node in one.nodes}
+        below = sum(1 for child in one.children for _ in child.walk())
+        what = f"What stands below {one.type} ({below} operator{'s' if below != 1 else ''})"
+        if TRANSFER in bases and below:
+            found.append(
+                f"{what} runs in an iterator that TensorFlow hides behind the device: it is shown as written, "
+                f"nothing is counted there, and its time is part of {one.type}'s."
+            )
+        elif SERVICE in bases and below:
+            found.append(
+                f"{what} runs on the workers of a tf.data service: it is shown as written, "
+                "and nothing is counted there."
+            )
+        elif SERVICE in bases:
+            found.append(f"What the tf.data service computes for {one.type} is not known here.")
+    return found
+
+
+def _without_what_is_left_out(found: Graphs, left_out: int) -> Graphs:
+    """The trees without the sources that stand for what is left out."""
+    tags = {tag for tag, name in found.names.items() if name == shrink.LEFT_OUT}
+    for root in (found.written, found.running) if tags else ():
+        for node in root.walk():
+            node.inputs = [one for one in node.inputs if not tags & set(one.tags)]
+    return replace(found, left_out=left_out)
 
 
 def _with_transfers(found: Graphs, dataset: Any) -> Graphs:

@@ -24,7 +24,8 @@ _TAG = re.compile(r"#(\d+)")
 # What TensorFlow names an operator that the user gave no name.
 _AUTOMATIC_NAME = re.compile(r"\w+:\d+$")
 _IGNORE_EXTERNAL_STATE = 1  # tf.data.experimental.ExternalStatePolicy.IGNORE
-_MAX_DEPTH = 64
+# Operators one below the other that are looked at; identities and calls that are followed.
+_MAX_DEPTH = 300
 _LARGE_CONSTANT = 4096
 # Operators that carry options or bookkeeping and hand every element through.
 TRANSPARENT = frozenset(
@@ -120,6 +121,8 @@ class Graphs:
     library: dict[str, Any]
     # Tag -> the `name=` that the user gave, where one was given.
     names: dict[int, str]
+    # Operators that are left out, at the far end of a pipeline of very many.
+    left_out: int = 0
 
 
 def is_dataset_op(op: str) -> bool:

@@ -20,21 +20,25 @@ from typing import Any
 from tensorboard_plugin_plumber.capture.construction import (
     DROPPED,
     construction_of,
-    inputs_of,
     is_transfer,
     tensor_bytes,
 )
 from tensorboard_plugin_plumber.capture.places import is_tensorflow_file
+from tensorboard_plugin_plumber.capture.survey import (
+    LARGE_BYTES,
+    TOO_LARGE_BYTES,
+    Survey,
+    captures_of,
+    is_traced,
+    source_bytes,
+    traced_of,
+)
 
-# Below this, serialising costs a few milliseconds.
-LARGE_BYTES = 1 << 20
-# Above this, it takes a second and more, and gigabytes for a moment.
-TOO_LARGE_BYTES = 64 << 20
-_SOURCES = frozenset({"_TensorSliceDataset", "_TensorDataset"})
 # Making these again would reach outside: register with a service, write, read a file's header.
 _NEVER_AGAIN = ("DataService", "Save", "Load", "SnapshotChunk", "List")
 # Name of the source that stands in for a transfer to a device.
 TRANSFER = "plumber's stand-in for a transfer to a device"
+LEFT_OUT = "plumber's stand-in for what is left out"
 
 _OTHER_ATTRIBUTES = {"dataset": "_input_dataset", "options": "_options_attr"}
 
@@ -53,7 +57,20 @@ _lock = threading.Lock()
 _patched = False
 
 
-def serialisable(dataset: Any) -> Any:
+@dataclass(frozen=True)
+class Serialisable:
+    """A dataset, or a copy of it, that can be serialised.
+
+    Attributes:
+      dataset: to be serialised only.
+      left_out: operators at the far end of the original that the copy lacks.
+    """
+
+    dataset: Any
+    left_out: int = 0
+
+
+def serialisable(dataset: Any) -> Serialisable:
     """The dataset itself if it can be serialised at little cost, else a copy of the same operators that can.
 
     Random state, the user's functions and data are left alone.
@@ -61,79 +78,18 @@ def serialisable(dataset: Any) -> Any:
     Raises:
       CannotCopy: it holds too much to be serialised, or what cannot be, and cannot be copied.
     """
-    survey = _Survey()
+    survey = Survey()
     survey.look_at(dataset)
+    left_out = survey.leave_out(dataset)
     if not survey.changes[id(dataset)]:
-        return dataset
+        return Serialisable(dataset)
     _patch()
     try:
-        return _Copier(survey).copy(dataset)
+        return Serialisable(_Copier(survey).copy(dataset), left_out)
     except CannotCopy:
-        if survey.held_bytes > TOO_LARGE_BYTES or survey.transfers:
+        if survey.held_bytes > TOO_LARGE_BYTES or survey.transfers or left_out:
             raise
-        return dataset
-
-
-def source_bytes(dataset: Any) -> int:
-    """Bytes of the arrays that a source dataset holds; 0 for other operators."""
-    if type(dataset).__name__ not in _SOURCES:
-        return 0
-    return sum(tensor_bytes(one) for one in getattr(dataset, "_tensors", ()))
-
-
-class _Survey:
-    """What the operators of a pipeline hold, each looked at once.
-
-    Attributes:
-      changes: id() of a dataset -> whether it or one below it has to be copied.
-      held_bytes: of arrays, captured tensors and variables, all together.
-      transfers: it copies elements to a device.
-    """
-
-    def __init__(self) -> None:
-        self.changes: dict[int, bool] = {}
-        self.held_bytes = 0
-        self.transfers = False
-
-    def look_at(self, dataset: Any) -> bool:
-        """Looks at a dataset and all below; returns whether it has to be copied."""
-        known = self.changes.get(id(dataset))
-        if known is not None:
-            return known
-        if is_transfer(dataset):
-            self.transfers = self.changes[id(dataset)] = True
-            return True
-        held = source_bytes(dataset)
-        captured = sum(one.bytes for wrapper in _traced_of(dataset) for one in _captures(wrapper))
-        self.held_bytes += held + captured
-        below = [self.look_at(one) for one in inputs_of(dataset)]
-        changed = any(below) or max(held, captured) > LARGE_BYTES
-        self.changes[id(dataset)] = changed
-        return changed
-
-
-@dataclass(frozen=True)
-class _Capture:
-    """A tensor or variable that a function captures, at its position among the captured inputs."""
-
-    position: int
-    value: Any
-    bytes: int
-
-
-def _captures(wrapper: Any) -> list[_Capture]:
-    """What a traced function captures and would be serialised with: eager tensors, and variables by handle."""
-    function: Any = getattr(wrapper, "_function", None)
-    try:
-        variables = {id(one.handle): one for one in getattr(function.graph, "variables", ())}
-    except (AttributeError, ReferenceError):
-        variables = {}
-    found = []
-    for position, tensor in enumerate(getattr(function, "captured_inputs", ())):
-        value = variables.get(id(tensor), tensor)
-        if value is not tensor or hasattr(tensor, "_numpy"):
-            found.append(_Capture(position, value, tensor_bytes(value)))
-    return found
+        return Serialisable(dataset)
 
 
 class _SmallFunction:
@@ -152,7 +108,7 @@ def _with_small_captures(wrapper: Any) -> Any:
     """The wrapper of a traced function, or one that captures little."""
     import tensorflow as tf
 
-    captures = _captures(wrapper)
+    captures = captures_of(wrapper)
     if sum(one.bytes for one in captures) <= LARGE_BYTES:
         return wrapper
     captured, kept = list(wrapper._function.captured_inputs), []
@@ -172,7 +128,7 @@ def _with_small_captures(wrapper: Any) -> Any:
 class _Copier:
     """Copies of datasets, each made once."""
 
-    def __init__(self, survey: _Survey) -> None:
+    def __init__(self, survey: Survey) -> None:
         self._survey = survey
         self._copies: dict[int, Any] = {}
 
@@ -184,8 +140,10 @@ class _Copier:
         return made
 
     def _copy(self, dataset: Any) -> Any:
+        if self._survey.height(dataset) < self._survey.lowest:
+            return _stand_in(dataset, LEFT_OUT)
         if is_transfer(dataset):
-            return _instead_of_transfer(dataset)
+            return _stand_in(dataset, TRANSFER)
         if source_bytes(dataset) > LARGE_BYTES:
             return _tiny_source(dataset)
         if not self._survey.look_at(dataset):
@@ -210,15 +168,15 @@ class _Copier:
         return value
 
 
-def _instead_of_transfer(dataset: Any) -> Any:
-    """A source with the element spec of a dataset on a device; nothing is iterated."""
+def _stand_in(dataset: Any, name: str) -> Any:
+    """A source of one element with the element spec of a dataset, known by its name; nothing is iterated."""
     import tensorflow as tf
     from tensorflow.core.framework import dataset_metadata_pb2
 
     flat = dataset._flat_structure
     types, shapes = flat["output_types"], flat["output_shapes"]
     if tf.variant in types:
-        raise CannotCopy("ragged or sparse elements are copied to a device")
+        raise CannotCopy("a source with ragged or sparse elements would have to stand in for a dataset")
     made = object.__new__(type(dataset))
     made.__dict__.update(dataset.__dict__)
     made.__dict__["_variant_tensor_attr"] = tf.raw_ops.TensorDataset(
@@ -227,7 +185,7 @@ def _instead_of_transfer(dataset: Any) -> Any:
             for dtype, shape in zip(types, shapes, strict=True)
         ],
         output_shapes=shapes,
-        metadata=dataset_metadata_pb2.Metadata(name=TRANSFER.encode()).SerializeToString(),
+        metadata=dataset_metadata_pb2.Metadata(name=name.encode()).SerializeToString(),
     )
     return made
 
@@ -269,7 +227,7 @@ def _made_again(dataset: Any, arguments: dict[str, Any]) -> Any:
     if hasattr(dataset, "_seed"):
         # A given seed keeps the constructor from drawing one, which would advance TensorFlow's random state.
         arguments["seed"] = 1
-    functions = [_with_small_captures(one) for one in _traced_of(dataset)]
+    functions = [_with_small_captures(one) for one in traced_of(dataset)]
     try:
         return _called(cls, arguments, functions)
     except (TypeError, ValueError, AttributeError):
@@ -329,7 +287,7 @@ def _recorded(dataset: Any) -> dict[str, Any]:
 def _live(dataset: Any, name: str) -> Any:
     """An argument as the object still holds it; DROPPED if it does not."""
     value = dataset.__dict__.get(_OTHER_ATTRIBUTES.get(name, f"_{name}"), DROPPED)
-    if _is_traced(value):
+    if is_traced(value):
         return value._func
     if name == "deterministic":
         return {"true": True, "false": False, "default": None}.get(value, DROPPED)
@@ -340,14 +298,6 @@ def _is_tensorflows(function: Any) -> bool:
     """A function of TensorFlow's own, which a constructor traces for itself."""
     code = getattr(function, "__code__", None)
     return code is not None and is_tensorflow_file(code.co_filename)
-
-
-def _is_traced(value: Any) -> bool:
-    return type(value).__name__ == "StructuredFunctionWrapper"
-
-
-def _traced_of(dataset: Any) -> list[Any]:
-    return [value for value in list(dataset.__dict__.values()) if _is_traced(value)]
 
 
 @contextlib.contextmanager

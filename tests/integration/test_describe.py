@@ -615,7 +615,7 @@ def test_large_arrays_are_not_serialised():
         .prefetch(1)
         .repeat(2)
     )
-    small = graphs.serialise(shrink.serialisable(dataset)._variant_tensor)
+    small = graphs.serialise(shrink.serialisable(dataset).dataset._variant_tensor)
     description = trace(dataset)
 
     assert small.ByteSize() < 1 << 20

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
 
 from tensorboard_plugin_plumber.capture import construction
 from tests.support.operators import CASES

@@ -23,18 +23,16 @@ def batch(bench: Bench) -> Any:
     return numbers.batch(4)  # Batch
 
 
-@operator("Dataset.batch", "ParallelBatch 15\n  Range 60")
+@operator("Dataset.batch", "ParallelBatch 60\n  Range 120")
 def batch_parallel(bench: Bench) -> Any:
-    numbers = Dataset.range(60)  # Range
-    return numbers.batch(4, num_parallel_calls=2)  # ParallelBatch
+    numbers = Dataset.range(120)  # Range
+    return numbers.batch(2, num_parallel_calls=2)  # ParallelBatch
 
 
-@operator("Dataset.batch Dataset.map", "Batch 15 @MapAndBatch\n  Map =seen @MapAndBatch\n    Range 60")
+@operator("Dataset.batch Dataset.map", "Batch 60 @MapAndBatch\n  Map =seen @MapAndBatch\n    Range 120")
 def map_then_batch(bench: Bench) -> Any:
-    numbers = Dataset.range(60)  # Range
-    return (
-        numbers.map(bench.counted("seen")).batch(4, drop_remainder=True)  # Map  # Batch
-    )
+    numbers = Dataset.range(120)  # Range
+    return numbers.map(bench.counted("seen")).batch(2, drop_remainder=True)  # Map, Batch
 
 
 @operator("Dataset.padded_batch", "PaddedBatch 15\n  Map 60\n    Range 60")
@@ -43,10 +41,10 @@ def padded_batch(bench: Bench) -> Any:
     return numbers.map(varied).padded_batch(4)  # Map, PaddedBatch
 
 
-@operator("Dataset.ragged_batch", "RaggedBatch 15 @MapAndBatch\n  Map 60 @MapAndBatch\n    Range 60")
+@operator("Dataset.ragged_batch", "RaggedBatch 60 @MapAndBatch\n  Map 120 @MapAndBatch\n    Range 120")
 def ragged_batch(bench: Bench) -> Any:
-    numbers = Dataset.range(60)  # Range
-    return numbers.map(varied).ragged_batch(4)  # Map, RaggedBatch
+    numbers = Dataset.range(120)  # Range
+    return numbers.map(varied).ragged_batch(2)  # Map, RaggedBatch
 
 
 @operator("Dataset.sparse_batch", "SparseBatch 15\n  Map 60\n    Range 60")
@@ -61,9 +59,9 @@ def unbatch(bench: Bench) -> Any:
     return numbers.unbatch()  # Unbatch
 
 
-@operator("Dataset.unbatch", "Unbatch 60\n  RaggedBatch 15\n    Map 60\n      Range 60")
+@operator("Dataset.unbatch", "Unbatch 120\n  RaggedBatch 60\n    Map 120\n      Range 120")
 def unbatch_ragged(bench: Bench) -> Any:
-    numbers = Dataset.range(60).map(varied).ragged_batch(4)  # Range, Map, RaggedBatch
+    numbers = Dataset.range(120).map(varied).ragged_batch(2)  # Range, Map, RaggedBatch
     return numbers.unbatch()  # Unbatch
 
 

@@ -165,13 +165,13 @@ def with_options(bench: Bench) -> Any:
     return numbers.with_options(options)
 
 
-@operator("Dataset.prefetch", "Prefetch 60\n  Range 60")
+@operator("Dataset.prefetch", "Prefetch 200\n  Range 200")
 def prefetch(bench: Bench) -> Any:
-    numbers = Dataset.range(60)  # Range
+    numbers = Dataset.range(200)  # Range
     return numbers.prefetch(4)  # Prefetch
 
 
-@operator("Dataset.prefetch", "Prefetch 60\n  Range 60")
+@operator("Dataset.prefetch", "Prefetch 200\n  Range 200")
 def prefetch_autotune(bench: Bench) -> Any:
-    numbers = Dataset.range(60)  # Range
+    numbers = Dataset.range(200)  # Range
     return numbers.prefetch(AUTOTUNE)  # Prefetch

@@ -12,11 +12,11 @@ Dataset = tf.data.Dataset
 CASES, operator = table()
 
 
-@operator("experimental.map_and_batch", "MapAndBatch 15\n  Range 60")
+@operator("experimental.map_and_batch", "MapAndBatch 60\n  Range 120")
 def map_and_batch(bench: Bench) -> Any:
-    numbers = Dataset.range(60)  # Range
+    numbers = Dataset.range(120)  # Range
     return numbers.apply(  # MapAndBatch
-        tf.data.experimental.map_and_batch(bench.counted("seen"), 4, num_parallel_calls=2)
+        tf.data.experimental.map_and_batch(bench.counted("seen"), 2, num_parallel_calls=2)
     )
 
 
@@ -43,11 +43,11 @@ def parallel_interleave(bench: Bench) -> Any:
 
 
 @operator(
-    "experimental.dense_to_ragged_batch", "RaggedBatch 15 @MapAndBatch\n  Map 60 @MapAndBatch\n    Range 60"
+    "experimental.dense_to_ragged_batch", "RaggedBatch 60 @MapAndBatch\n  Map 120 @MapAndBatch\n    Range 120"
 )
 def dense_to_ragged_batch(bench: Bench) -> Any:
-    numbers = Dataset.range(60).map(lambda x: tf.ones([1 + x % 10]))  # Range, Map
-    return numbers.apply(tf.data.experimental.dense_to_ragged_batch(4))  # RaggedBatch
+    numbers = Dataset.range(120).map(lambda x: tf.ones([1 + x % 10]))  # Range, Map
+    return numbers.apply(tf.data.experimental.dense_to_ragged_batch(2))  # RaggedBatch
 
 
 @operator("experimental.dense_to_sparse_batch", "SparseBatch 15\n  Map 60\n    Range 60")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,24 +53,16 @@ def measure(dataset: Any, steps: int | None = None) -> Measured:
     unmapped: set[str] = set()
     drawn = 0
     iterator = iter(dataset)
-    for _ in _drawn(iterator, steps):
-        drawn += 1
+    for drawn, _ in enumerate(iterator, 1):
         model = tf.data.experimental.get_model_proto(iterator)
         mapping = align(description, model)
         counters.observe(model, mapping)
         unmapped |= {
             node.name for id_, node in model.nodes.items() if id_ not in mapping and node.name != "Root"
         }
+        if drawn == steps:
+            break
     return Measured(description, _rows(description.pipeline, counters, drawn), drawn, frozenset(unmapped))
-
-
-def _drawn(iterator: Iterator[Any], steps: int | None) -> Iterator[Any]:
-    count = 0
-    for element in iterator:
-        yield element
-        count += 1
-        if count == steps:
-            return
 
 
 def _rows(pipeline: m.Pipeline, counters: IteratorCounters, steps: int) -> list[a.OperatorRow]:

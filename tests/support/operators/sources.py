@@ -102,10 +102,9 @@ def csv(bench: Bench) -> Any:
     """,
 )
 def make_csv_dataset(bench: Bench) -> Any:
-    return (
-        tf.data.experimental.make_csv_dataset(  # Prefetch, Map, Batch, ParallelInterleave, TensorSlice, CSV
-            bench.tables, batch_size=3, num_epochs=1, shuffle=False, num_rows_for_inference=5
-        )
+    make = tf.data.experimental.make_csv_dataset
+    return make(  # Prefetch, Map, Batch, ParallelInterleave, TensorSlice, CSV
+        bench.tables, batch_size=3, num_epochs=1, shuffle=False, num_rows_for_inference=5
     )
 
 
@@ -121,7 +120,8 @@ def make_csv_dataset(bench: Bench) -> Any:
     """,
 )
 def make_batched_features_dataset(bench: Bench) -> Any:
-    return tf.data.experimental.make_batched_features_dataset(  # Prefetch, ParseExample, Batch, ParallelInterleave, TensorSlice, TFRecord
+    make = tf.data.experimental.make_batched_features_dataset
+    return make(  # Prefetch, ParseExample, Batch, ParallelInterleave, TensorSlice, TFRecord
         bench.records,
         batch_size=3,
         features={"x": tf.io.FixedLenFeature([], tf.int64)},
