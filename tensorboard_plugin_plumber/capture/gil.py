@@ -6,7 +6,7 @@ is the share of the time in which the lock is held. While the probe holds the lo
 thread that wants it sleeps on one futex, whose address `_learn_futex` finds out once; the kernel tells what a thread
 sleeps on in `/proc/self/task/<tid>/syscall`. So the threads of a pool that wait for the lock are counted, apart
 from those that sleep, read, or have nothing to do. (A thread that was made to hand the lock over waits for something
-else at that moment, so that the probe does not count whom it interrupted itself.)
+else at that moment, so that the probe does not count whom it interrupted itself; on a crowded host it sometimes does.)
 
 A probe costs some 0.1 ms of core time and has the lock change hands once. Linux only; elsewhere nothing is known.
 """
@@ -33,8 +33,10 @@ _MOST_THREADS = 32
 # To learn the lock's futex: a sleep of the shortest kind, and how long to hold the lock at most while it ends.
 _MOMENT_S = 1e-5
 _HOLD_S = 2e-3
-_LESSONS = 6
+_LESSONS = 12
 _AGREEING = 3
+# On a crowded host that may fail: so often it is tried.
+_TRIES = 8
 _LEAST_ADDRESS = 4096
 # A condition variable sleeps on one of two neighbouring words.
 _WORDS = ~7
@@ -243,9 +245,9 @@ def _libc() -> ctypes.PyDLL:
 
 def _known_futex() -> _Futex | None:
     with _lock:
-        if not _learnt:
+        if len(_learnt) < _TRIES and not any(_learnt):
             _learnt.append(_learn_futex())
-        return _learnt[0]
+        return _learnt[-1]
 
 
 def _learn_futex() -> _Futex | None:
@@ -272,6 +274,8 @@ def _learn_futex() -> _Futex | None:
                 found[_Futex(call, address & _WORDS)] += 1
                 break
         _libc().close(descriptor)
+        if max(found.values(), default=0) >= _AGREEING:
+            break
     stopped = True
     futex, agreeing = found.most_common(1)[0] if found else (None, 0)
     return futex if agreeing >= _AGREEING else None
