@@ -68,14 +68,14 @@ class Looks:
     def await_ends(self, patience_s: float) -> None:
         """Returns when no iterator is being dropped by another thread at this moment, or patience ends."""
         until_s = time.perf_counter() + patience_s
-        while any(one.is_ending for one in (*self._followed, *self._made)):
+        while any(one.is_ending for one in (*self._followed, *self._made.copy())):
             if time.perf_counter() > until_s:
                 return
             time.sleep(0.002)
 
     def let_go(self) -> None:
         """Forgets all iterators."""
-        for iterator in [*self._followed, *self._made]:
+        for iterator in [*self._followed, *self._made.copy()]:
             iterator.let_go()
 
     def _take_in(self) -> None:

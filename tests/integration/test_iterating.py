@@ -21,6 +21,7 @@ import tensorflow as tf
 
 import tensorboard_plugin_plumber as plumber
 from tensorboard_plugin_plumber.capture import boundary, guard, hidden
+from tensorboard_plugin_plumber.capture.following import FollowedIterator
 from tests.support import ways
 from tests.support.ways import Delivered, Recorded, recorded
 
@@ -333,6 +334,85 @@ def test_a_producer_thread_that_feeds_a_device_through_a_queue(tmp_path: Path) -
 
     assert total == sum(2 * x for x in range(400))
     assert by_label(recorded(tmp_path)) == {"training": steps} == {"training": 200}
+
+
+_JAX = """
+import queue, sys, threading
+import jax, tensorflow as tf
+import tensorboard_plugin_plumber as plumber
+from tests.integration.test_iterating import training
+
+@jax.jit
+def step(total, batch):
+    return total + batch.sum()
+
+batches = queue.Queue(maxsize=2)
+
+def produce():
+    for batch in training().as_numpy_iterator():
+        batches.put(batch)
+    batches.put(None)
+
+total, steps = jax.numpy.zeros([], int), 0
+with plumber.trace(sys.argv[1]):
+    threading.Thread(target=produce, daemon=True).start()
+    while (batch := batches.get()) is not None:
+        total = step(total, jax.device_put(batch))
+        steps += 1
+    total.block_until_ready()
+print("trained", steps, int(total))
+"""
+
+
+def test_a_loop_of_jax(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    ended = subprocess.run(
+        [sys.executable, "-c", _JAX, tmp_path], cwd=ROOT, timeout=120, capture_output=True, text=True
+    )
+
+    assert f"trained 200 {sum(2 * x for x in range(400))}" in ended.stdout, ended.stderr
+    assert by_label(recorded(tmp_path)) == {"training": 200}
+
+
+def test_garbage_collected_in_the_middle_of_a_look_holds_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a collector that runs only inside of looks, in the thread that holds the session's lock
+    steps, collected = 0, []
+    read = FollowedIterator.read
+
+    def collecting_read(self: FollowedIterator) -> Any:
+        collected.append(gc.collect())
+        return read(self)
+
+    def run() -> None:
+        nonlocal steps
+        dataset = training()
+        with plumber.trace(tmp_path):
+            for taken in (40, 50, 60):
+                iterator = iter(dataset)
+                for _ in range(taken):
+                    next(iterator)
+                    steps += 1
+                cycle: list[Any] = [iterator]
+                cycle.append(cycle)
+                del iterator, cycle
+                time.sleep(0.2)
+
+    gc.collect()
+    gc.disable()
+    monkeypatch.setattr(FollowedIterator, "read", collecting_read)
+    try:
+        # WHEN iterators become garbage THEN nobody waits for ever
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+    finally:
+        gc.enable()
+
+    assert any(collected)
+    assert by_label(recorded(tmp_path)) == {"training": steps} == {"training": 150}
 
 
 def test_iterators_dropped_in_mid_epoch_keep_what_was_counted(tmp_path: Path) -> None:
