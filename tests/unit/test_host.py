@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -235,26 +233,6 @@ def test_a_host_that_runs_containers_is_none(tmp_path: Path, monkeypatch: pytest
     )
 
     assert not host.in_container(tmp_path)
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinity")
-def test_affinity_of_a_real_process() -> None:
-    one = min(os.sched_getaffinity(0))
-    program = (
-        f"import os; os.sched_setaffinity(0, {{{one}}})\n"
-        "from tensorboard_plugin_plumber.capture.host import usable_cores, describe_host\n"
-        "described = describe_host()\n"
-        "print(*usable_cores(), described.affinity_cores, described.machine_cores)"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
-    )
-
-    cores, cores_from, affinity, machine = ended.stdout.split()
-    # Where a quota is smaller than one core, it binds instead.
-    assert float(affinity) == 1
-    assert float(cores) == 1 or (float(cores) < 1 and cores_from == "cgroup")
-    assert float(machine) == os.cpu_count()
 
 
 def test_a_sample_of_this_process() -> None:
