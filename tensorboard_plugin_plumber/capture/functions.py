@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tensorflow.python.framework import op_def_registry, tensor_util
+from tensorflow.python.framework import dtypes, op_def_registry, tensor_util
 
 from tensorboard_plugin_plumber.capture import graphs, places
 from tensorboard_plugin_plumber.capture.python_functions import PythonFacts, python_facts
@@ -181,6 +181,32 @@ _WAITS = PYTHON_OPS | {
 }
 
 
+# Ops that tell what a function is for; findings speak of them.
+_TELLING = frozenset(
+    {
+        "DecodeAndCropJpeg",
+        "DecodeBmp",
+        "DecodeCompressed",
+        "DecodeCSV",
+        "DecodeGif",
+        "DecodeImage",
+        "DecodeJpeg",
+        "DecodePng",
+        "DecodeRaw",
+        "DecodeWebP",
+        "ExtractGlimpse",
+        "CropAndResize",
+        "Pad",
+        "PadV2",
+        "MirrorPad",
+        "RaggedTensorToTensor",
+        "Slice",
+        "StridedSlice",
+    }
+)
+_TELLING_PREFIXES = ("Resize", "ParseExample", "ParseSingleExample", "ScaleAndTranslate")
+
+
 @dataclass(frozen=True)
 class DatasetDraw:
     """A random dataset made inside a function; a new one for each call.
@@ -212,6 +238,8 @@ class Facts:
       unknown: stateful ops that are on no list.
       stateful: they hold ops that TensorFlow calls stateful.
       may_wait: they hold ops that may wait for something else than a core.
+      telling: ops that tell what they are for: decoding, cropping, resizing, padding, parsing, casts from integers
+        to floats ("CastToFloat").
     """
 
     python: tuple[PythonFacts, ...] = ()
@@ -228,6 +256,7 @@ class Facts:
     unknown: tuple[str, ...] = ()
     stateful: bool = False
     may_wait: bool = False
+    telling: tuple[str, ...] = ()
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -326,6 +355,7 @@ def _union(facts: list[Facts]) -> Facts:
         unknown=tuple(dict.fromkeys(every("unknown"))),
         stateful=any(one.stateful for one in facts),
         may_wait=any(one.may_wait for one in facts),
+        telling=tuple(dict.fromkeys(every("telling"))),
     )
 
 
@@ -348,6 +378,8 @@ class _Kind:
     unknown: bool = False
     stateful: bool = False
     waits: bool = False
+    telling: str = ""
+    cast: bool = False
     # None of the above.
     plain: bool = False
 
@@ -386,6 +418,8 @@ def _kind(op: str) -> _Kind:
         unknown=declared and not known,
         stateful=bool(writes) or (declared and base not in _FRAMES),
         waits=base in _WAITS,
+        telling=base if base in _TELLING or base.startswith(_TELLING_PREFIXES) else "",
+        cast=base == "Cast",
     )
     called = bool(calls or list_calls) or definition is None
     return _Kind(plain=True) if kind == _Kind() and not called else kind
@@ -410,6 +444,7 @@ def _look(function: Any, claimed: frozenset[tuple[str, str]]) -> _Body:
     unknown: list[str] = []
     calls: list[str] = []
     claimed_calls: list[str] = []
+    telling: list[str] = []
     variables = tables = stateful = waits = False
     nodes = [node for node in function.node_def if not _kind(node.op).plain]
     if not nodes:
@@ -443,6 +478,10 @@ def _look(function: Any, claimed: frozenset[tuple[str, str]]) -> _Body:
             clocks.append(op)
         if kind.unknown:
             unknown.append(op)
+        if kind.telling:
+            telling.append(kind.telling)
+        if kind.cast and _widens_to_float(node):
+            telling.append("CastToFloat")
         variables = variables or kind.reads_variable
         tables = tables or kind.reads_table
         stateful = stateful or kind.stateful
@@ -462,9 +501,15 @@ def _look(function: Any, claimed: frozenset[tuple[str, str]]) -> _Body:
         tuple(dict.fromkeys(unknown)),
         stateful,
         waits,
+        tuple(dict.fromkeys(telling)),
     )
     whole = own if not claimed_datasets else _union([own, Facts(datasets=tuple(claimed_datasets))])
     return _Body(own, whole, tuple(calls), tuple(claimed_calls))
+
+
+def _widens_to_float(node: Any) -> bool:
+    source, target = (dtypes.as_dtype(node.attr[name].type) for name in ("SrcT", "DstT"))
+    return bool(source.is_integer and target.is_floating and target.size > source.size)
 
 
 def _python_function(node: Any) -> PythonFacts:

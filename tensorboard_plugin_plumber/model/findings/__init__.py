@@ -14,6 +14,7 @@ from tensorboard_plugin_plumber.model.findings.caches import (
     missing_cache,
 )
 from tensorboard_plugin_plumber.model.findings.case import Case, Rule
+from tensorboard_plugin_plumber.model.findings.elements import decode_whole_image, late_cast
 from tensorboard_plugin_plumber.model.findings.overlap import no_prefetch, not_input_bound
 from tensorboard_plugin_plumber.model.findings.parallelism import (
     ordered_stragglers,
@@ -58,6 +59,8 @@ RULES: tuple[Rule, ...] = (
     shard_behind_cache,
     unbatch_rebatch,
     nested_datasets,
+    decode_whole_image,
+    late_cast,
     sequential_read,
     unexplained_waiting,
     compressed_input,

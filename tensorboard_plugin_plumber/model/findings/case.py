@@ -144,3 +144,13 @@ def is_below(operators: dict[str, m.Operator], operator: m.Operator, ancestor: s
             return True
         operator = operators[operator.parent]
     return False
+
+
+def fewer(share: float) -> Callable[[Operator], Operator]:
+    """Makes an operator produce `share` of its elements."""
+    return lambda operator: replace(operator, visits=operator.visits * share)
+
+
+def cheaper(share: float) -> Callable[[Operator], Operator]:
+    """Makes an operator take `share` of its time for each element."""
+    return lambda operator: replace(operator, cpu_s=operator.cpu_s * share, wait_s=operator.wait_s * share)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 from tensorboard_plugin_plumber.model import words
 from tensorboard_plugin_plumber.model.findings.case import (
     IDLE_CORES,
     LEAST_GAIN,
     Case,
+    cheaper,
     cores_used,
     own_cores,
     severity,
@@ -134,7 +134,8 @@ def compressed_input(case: Case) -> Iterator[a.Finding]:
         if files is None or not files.compression:
             continue
         inflate_s = min(operator.element_bytes / _INFLATED_BYTES_PER_S, operator.cpu_s)
-        gain = case.gain_of(case.changed({i: lambda one, s=inflate_s: replace(one, cpu_s=one.cpu_s - s)}))  # type: ignore[misc]
+        left = 1 - inflate_s / operator.cpu_s if operator.cpu_s > 0 else 1.0
+        gain = case.gain_of(case.changed({i: cheaper(left)}))
         if gain < LEAST_GAIN:
             continue
         yield a.Finding(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 
 from tensorboard_plugin_plumber.model import words
 from tensorboard_plugin_plumber.model.estimate import CACHE_TYPES
-from tensorboard_plugin_plumber.model.findings.case import LEAST_GAIN, Case, is_below, severity
-from tensorboard_plugin_plumber.model.network import Operator
+from tensorboard_plugin_plumber.model.findings.case import (
+    LEAST_GAIN,
+    Case,
+    cheaper,
+    fewer,
+    is_below,
+    severity,
+)
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
@@ -58,8 +63,7 @@ def _thrown_away(case: Case, position: int, kept: float) -> a.Finding | None:
     if not makers:
         return _reads_for_little(case, position, kept) if written.type == "Filter" else None
     dearest = max(makers, key=lambda i: network.operators[i].visits * network.operators[i].service_s)
-    fewer: Callable[[Operator], Operator] = lambda one: replace(one, visits=one.visits * kept)  # noqa: E731
-    gain = case.gain_of(case.changed(dict.fromkeys(makers, fewer)))
+    gain = case.gain_of(case.changed(dict.fromkeys(makers, fewer(kept))))
     if gain < LEAST_GAIN:
         return None
     wasted_s = (1 - kept) * case.core_s(makers)
@@ -111,9 +115,7 @@ def _reads_for_little(case: Case, position: int, kept: float) -> a.Finding | Non
     if kept > _FEW_KEPT or batch < _FEWEST_BATCHED or position not in case.binding_operators():
         return None
     source = network.operators[below[-1]].label if below else "its source"
-    gain = case.gain_of(
-        case.changed({position: lambda one: replace(one, cpu_s=one.cpu_s / batch, wait_s=one.wait_s / batch)})
-    )
+    gain = case.gain_of(case.changed({position: cheaper(1 / batch)}))
     if gain < LEAST_GAIN:
         return None
     return a.Finding(
@@ -155,11 +157,7 @@ def per_element_overhead(case: Case) -> Iterator[a.Finding]:
             continue
         share = min(overhead_s / call_s, 1.0)
         left = 1 - share * (1 - 1 / batch)
-        gain = case.gain_of(
-            case.changed(
-                {i: lambda one, left=left: replace(one, cpu_s=one.cpu_s * left, wait_s=one.wait_s * left)}  # type: ignore[misc]
-            )
-        )
+        gain = case.gain_of(case.changed({i: cheaper(left)}))
         if gain < LEAST_GAIN:
             continue
         yield a.Finding(
@@ -200,8 +198,7 @@ def repeated_work(case: Case) -> Iterator[a.Finding]:
             for i in case.below(outer)
             if network.operators[i].in_body or network.enclosing[i][:1] == (outer,)
         ]
-        fewer: Callable[[Operator], Operator] = lambda one: replace(one, visits=one.visits / times)  # noqa: B023, E731
-        gain = case.gain_of(case.changed(dict.fromkeys(again, fewer)))
+        gain = case.gain_of(case.changed(dict.fromkeys(again, fewer(1 / times))))
         if gain < LEAST_GAIN:
             continue
         yield a.Finding(
@@ -256,8 +253,7 @@ def unbatch_rebatch(case: Case) -> Iterator[a.Finding]:
         above = network.operators[i].parent
         if above is None or not case.estimate.written[above].type.endswith("Batch"):
             continue
-        free: Callable[[Operator], Operator] = lambda one: replace(one, cpu_s=0.0, wait_s=0.0)  # noqa: E731
-        gain = case.gain_of(case.changed({i: free, above: free}))
+        gain = case.gain_of(case.changed(dict.fromkeys((i, above), cheaper(0.0))))
         if gain < LEAST_GAIN:
             continue
         yield a.Finding(

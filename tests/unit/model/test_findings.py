@@ -421,3 +421,44 @@ def test_a_function_that_writes_is_told():
     assert "a variable" in found(writing(["a variable"]))["side-effects"].message
     assert "side-effects" not in found(writing([]))
     assert "side-effects" not in found(writing(["a random generator's state"]))
+
+
+def cropping(*, out_bytes: float, operations: Sequence[str]) -> Recording:
+    crop = m.UserFunction(name="crop", operations=operations)
+    costs = [
+        batch(),
+        Cost("Map", 32, 5e-3, out_bytes, function=crop, written=[op("Map", 10, label="crop")]),
+        Cost("TFRecord", 32, 1e-6, 100e3, written=[op("TFRecord", 5)]),
+    ]
+    return alone(costs, 6.2)
+
+
+@pytest.mark.parametrize(
+    ("operation", "fix"), [("StridedSlice", "decode_and_crop_jpeg"), ("ResizeBilinear", "ratio=")]
+)
+def test_whole_images_decoded_for_little_of_them_are_told(operation, fix):
+    finding = found(cropping(out_bytes=7e3, operations=["DecodeJpeg", operation]))["decode-whole-image"]
+    assert finding.operator == "op1"
+    assert fix in finding.fix
+    # THEN an image that is used whole, or bytes that are no image, are not
+    assert "decode-whole-image" not in found(cropping(out_bytes=600e3, operations=["DecodeJpeg", operation]))
+    assert "decode-whole-image" not in found(cropping(out_bytes=7e3, operations=["DecodeRaw", operation]))
+    assert "decode-whole-image" not in found(cropping(out_bytes=7e3, operations=["DecodeJpeg"]))
+
+
+def casting(*, grows: float, operations: Sequence[str] = ("CastToFloat",)) -> Recording:
+    cast = m.UserFunction(name="cast", operations=operations)
+    costs = [
+        Cost("BatchV2", 1, 8e-3, 19e6 * grows / 4, written=[op("Batch", 30, batch_size=32)]),
+        Cost("Map", 32, 50e-6, 150e3 * grows, function=cast, written=[op("Map", 10, label="cast")]),
+        Cost("TFRecord", 32, 1e-6, 150e3, written=[op("TFRecord", 5)]),
+    ]
+    return alone(costs, 1 / (8e-3 + 32 * 51e-6))
+
+
+def test_floats_that_are_copied_where_bytes_would_do_are_a_late_cast():
+    finding = found(casting(grows=4))["late-cast"]
+    assert finding.operator == "op1"
+    assert finding.gain > 1
+    assert "late-cast" not in found(casting(grows=1))
+    assert "late-cast" not in found(casting(grows=4, operations=["DecodeJpeg", "CastToFloat"]))

@@ -1,0 +1,101 @@
+"""What elements are made of: more than is used, or wider than they need to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tensorboard_plugin_plumber.model import words
+from tensorboard_plugin_plumber.model.findings.case import LEAST_GAIN, Case, cheaper, severity
+from tensorboard_plugin_plumber.model.network import Operator
+from tensorboard_plugin_plumber.schema import analysis_pb2 as a
+from tensorboard_plugin_plumber.schema import measurement_pb2 as m
+
+_DECODES = ("DecodeBmp", "DecodeGif", "DecodeImage", "DecodeJpeg", "DecodePng", "DecodeWebP")
+_CROPS = frozenset({"Slice", "StridedSlice", "CropAndResize", "ExtractGlimpse"})
+_SHRINKS = ("Resize", "ScaleAndTranslate")
+#: An image that comes out at less than this share of its *compressed* bytes was mostly decoded for nothing.
+_SMALL_SHARE = 0.5
+#: A cast from bytes to floats makes elements four times as large.
+_WIDENED = 3.0
+#: Smaller elements cost more to hand on than to copy.
+_LARGE_BYTES = 16e3
+
+
+def decode_whole_image(case: Case) -> Iterator[a.Finding]:
+    """Whole images are decoded for a small window, or to be made much smaller."""
+    if case.consumer_binds:
+        return
+    network = case.estimate.network
+    for i in case.binding_operators():
+        operations, operator = set(case.estimate.written[i].function.operations), network.operators[i]
+        shrinks = any(one.startswith(_SHRINKS) for one in operations)
+        if operations.isdisjoint(_DECODES) or not (shrinks or operations & _CROPS):
+            continue
+        packed = _packed_bytes(case, i)
+        if packed is None or operator.element_bytes > _SMALL_SHARE * packed:
+            continue
+        how = "a smaller image" if shrinks else "a window"
+        fix = (
+            "tf.io.decode_jpeg(…, ratio=2, 4 or 8) decodes at a reduced scale, or store the images smaller."
+            if shrinks
+            else "tf.io.decode_and_crop_jpeg decodes the window alone; or store pre-cut patches."
+        )
+        yield a.Finding(
+            code="decode-whole-image",
+            severity=a.SEVERITY_MEDIUM,
+            operator=operator.id,
+            message=(
+                f"{operator.label} decodes whole images ({words.size(packed)} as stored) and keeps {how} of "
+                f"{words.size(operator.element_bytes)}: less than the file itself holds. It takes "
+                f"{words.duration(operator.cpu_s)} of a core for each, and more parallel calls do not make that less."
+            ),
+            fix=fix,
+        )
+
+
+def _packed_bytes(case: Case, position: int) -> float | None:
+    """Bytes of the stored image behind one element: a file's, or a record's; None if unknown."""
+    network = case.estimate.network
+    operator = network.operators[position].id
+    for files in case.pipeline.files:
+        if files.operator == operator and files.count:
+            return float(files.bytes / files.count)
+    below = [network.operators[i].element_bytes for i in network.inputs[position]]
+    return below[0] if below and below[0] > 0 else None
+
+
+def late_cast(case: Case) -> Iterator[a.Finding]:
+    """Bytes become floats long before the end: all that follows copies four times as much."""
+    if case.consumer_binds:
+        return
+    network = case.estimate.network
+    for i, operator in enumerate(network.operators):
+        inputs = [network.operators[j] for j in network.inputs[i]]
+        if not _widens(case.estimate.written[i], operator, inputs):
+            continue
+        copiers = [j for j in network.path(i)[1:] if not network.operators[j].pooled]
+        ratio = inputs[0].element_bytes / operator.element_bytes
+        gain = case.gain_of(case.changed(dict.fromkeys(copiers, cheaper(ratio))))
+        if gain < LEAST_GAIN:
+            continue
+        yield a.Finding(
+            code="late-cast",
+            severity=severity(gain),
+            operator=operator.id,
+            message=(
+                f"{operator.label} casts to floats: its elements grow from {words.size(inputs[0].element_bytes)} to "
+                f"{words.size(operator.element_bytes)}, and what follows takes {words.duration(case.core_s(copiers))} "
+                "of core time per step to copy them."
+            ),
+            fix="Hand the integers on, and cast in the last map, or in the model's first layer.",
+            gain=gain,
+        )
+
+
+def _widens(written: m.Operator, operator: Operator, inputs: list[Operator]) -> bool:
+    """Whether its function turns large elements of bytes into floats, and does little else to their size."""
+    operations = set(written.function.operations)
+    if "CastToFloat" not in operations or len(inputs) != 1 or not operations.isdisjoint(_DECODES):
+        return False
+    before = inputs[0].element_bytes
+    return before >= _LARGE_BYTES and operator.element_bytes >= _WIDENED * before
