@@ -16,7 +16,7 @@ import click
 
 from tensorboard_plugin_plumber._version import __version__
 from tensorboard_plugin_plumber.quiet import quiet_tensorflow
-from tensorboard_plugin_plumber.schema.quantities import parse_bytes, parse_positive
+from tensorboard_plugin_plumber.schema.quantities import parse_memory_limit, parse_positive
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -64,7 +64,7 @@ class _Quantity(click.ParamType):  # type: ignore[type-arg]  # generic only in l
 
 
 _NUMBER = _Quantity("number", parse_positive)
-_SIZE = _Quantity("bytes", parse_bytes)
+_MEMORY = _Quantity("bytes", parse_memory_limit)
 _PERCENT = click.FloatRange(0, 100)
 
 
@@ -192,7 +192,7 @@ def diagnose(target: str, seconds: float, consumer_rate: float | None, as_json: 
 @click.option(
     "--memory",
     metavar="BYTES",
-    type=_SIZE,
+    type=_MEMORY,
     help="What if its memory limit were this? Suffixes as in 8GiB work.",
 )
 @click.option(

@@ -44,6 +44,10 @@ class NotAnswerable(Exception):
     """The recording cannot answer the question; the message says why and how to mend it."""
 
 
+class NotYet(NotAnswerable):
+    """The recording cannot answer the question yet: what is missing comes while it goes on."""
+
+
 @dataclass(frozen=True)
 class WhatIf:
     """Limits to put in place of the measured ones; None keeps what was measured."""
@@ -65,7 +69,8 @@ def analyse(recording: Recording, *, pipeline: str | None = None, what_if: WhatI
       what_if: limits to put in place of the measured ones.
 
     Raises:
-      NotAnswerable: there is no such pipeline, or too little was recorded.
+      NotAnswerable: there is no such pipeline.
+      NotYet: too little was recorded so far.
     """
     index = choose_pipeline(recording, pipeline)
     chosen = recording.graph.pipelines[index]
@@ -92,7 +97,7 @@ def analyse(recording: Recording, *, pipeline: str | None = None, what_if: WhatI
     if windows is None or windows.total()["active_s"] <= 0:
         if not chosen.autotune_enabled or not chosen.has_counters:
             return _without_counters(analysis, recording, chosen, last, what_if)
-        raise NotAnswerable(
+        raise NotYet(
             f"the pipeline {chosen.label or chosen.id} has delivered no element yet: "
             "let it run for a few seconds more"
         )

@@ -15,6 +15,8 @@ from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 NAN = float("nan")
+# Operators whose inputs run where nothing can be seen.
+_RUNS_ELSEWHERE = frozenset({"PrefetchToDevice", "CopyToDevice", "DataService"})
 _FACT_KINDS = {
     m.FACT_RANDOM: "random",
     m.FACT_SIDE_EFFECT: "side-effect",
@@ -71,9 +73,22 @@ def _row(pipeline: m.Pipeline, operator: m.Operator) -> a.OperatorRow:
         if len(running.operators) > 1:
             row.runs_with.extend(running.operators)
     show_files(row, pipeline, operator)
-    row.dropped = not operator.HasField("running") and not operator.injected
+    row.dropped = (
+        not operator.HasField("running") and not operator.injected and not _elsewhere(pipeline, operator)
+    )
     row.facts.extend(_edge_fact(fact) for fact in operator.facts)
     return row
+
+
+def _elsewhere(pipeline: m.Pipeline, operator: m.Operator) -> bool:
+    """Whether it runs where nothing can be seen: behind a device's iterator, or on workers of a service."""
+    by_id = {one.id: one for one in pipeline.operators}
+    above = by_id.get(operator.parent)
+    while above is not None:
+        if above.type in _RUNS_ELSEWHERE:
+            return True
+        above = by_id.get(above.parent)
+    return False
 
 
 def _edge_fact(fact: m.Fact) -> a.EdgeFact:

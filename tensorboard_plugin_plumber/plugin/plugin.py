@@ -22,11 +22,11 @@ from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
 from tensorboard_plugin_plumber.events import catalog, metadata, reader
-from tensorboard_plugin_plumber.model.analyse import NotAnswerable, WhatIf, analyse
+from tensorboard_plugin_plumber.model.analyse import NotAnswerable, NotYet, WhatIf, analyse
 from tensorboard_plugin_plumber.patch.diff import fill_patch
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 from tensorboard_plugin_plumber.schema.jsonify import to_json
-from tensorboard_plugin_plumber.schema.quantities import parse_bytes, parse_positive
+from tensorboard_plugin_plumber.schema.quantities import parse_memory_limit, parse_positive
 from tensorboard_plugin_plumber.schema.recording import Recording
 
 _STATIC = Path(__file__).with_name("static")
@@ -151,6 +151,9 @@ class PlumberPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         experiment = plugin_util.experiment_id(request.environ)
         try:
             reply = impl(context, experiment)
+        except NotYet as error:
+            # No error: a browser would log one at each poll while the first samples come in.
+            reply = _error(200, "collecting", str(error))
         except (_BadRequest, NotAnswerable) as error:
             reply = _error(400, "bad-request", str(error))
         except catalog.NotFound as error:
@@ -305,7 +308,7 @@ def _local_logdir(logdir: str | None) -> Path | None:
 def _what_if(query: Mapping[str, str]) -> WhatIf:
     return WhatIf(
         cores=_quantity(query, "cores", parse_positive),
-        memory_bytes=_quantity(query, "memory", parse_bytes),
+        memory_bytes=_quantity(query, "memory", parse_memory_limit),
         consumer_rate=_quantity(query, "consumer_rate", parse_positive),
     )
 

@@ -6,6 +6,8 @@ import math
 import re
 
 _PREFIXES = "kmgtp"
+# A process that has loaded TensorFlow holds hundreds of them.
+_LEAST_MEMORY_BYTES = 1e6
 _BYTES = re.compile(
     rf"\s*(?P<number>[0-9.eE+]+)\s*(?P<prefix>[{_PREFIXES}]?)(?P<binary>i?)(?P<unit>b?)\s*", re.I
 )
@@ -44,3 +46,16 @@ def parse_bytes(text: str) -> float:
         return parse_positive(match["number"]) * float((1000 if decimal else 1024) ** power)
     except ValueError:
         raise wrong from None
+
+
+def parse_memory_limit(text: str) -> float:
+    """Reads a limit of memory: a size as `parse_bytes` reads it, of at least a megabyte.
+
+    Raises:
+      ValueError: it is no such size; the message says so in words.
+    """
+    limit = parse_bytes(text)
+    if limit < _LEAST_MEMORY_BYTES:
+        meant = f"{text.strip()}GB" if text.strip()[-1].isdigit() else "4GB"
+        raise ValueError(f"'{text}' is {limit:g} bytes, less than any training takes: did you mean {meant}?")
+    return limit

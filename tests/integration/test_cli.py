@@ -171,6 +171,7 @@ def test_help_is_complete_and_loads_nothing_heavy() -> None:
         (["reprot"], "No such command 'reprot'"),
         (["report"], "Missing argument 'LOGDIR'; see 'plumber report --help'."),
         (["report", ".", "--cores", "many"], "Invalid value for '--cores': 'many' is not a positive number"),
+        (["report", ".", "--memory", "4"], "'4' is 4 bytes, less than any training takes: did you mean 4GB"),
         (["report", ".", "--memory", "8XB"], "'8XB' is not a size: write bytes, or a suffix as in 8GiB"),
         (["report", ".", "--nonsense"], "No such option"),
         (["check", "."], "Say what to check: --max-wait PERCENT, --min-rate STEPS_PER_S, or both."),

@@ -157,6 +157,12 @@ def test_what_if(board: TensorBoard) -> None:
         ({"run": "hosts", "host": "x"}, 404, "not-found", "it has 'fast-0', 'slow-1'."),
         ({"run": "hosts", "pipeline": "x"}, 404, "not-found", "There is no pipeline 'x'"),
         ({"cores": "many"}, 400, "bad-request", "Parameter cores: 'many' is not a positive number."),
+        (
+            {"memory": "4"},
+            400,
+            "bad-request",
+            "Parameter memory: '4' is 4 bytes, less than any training takes",
+        ),
         ({"memory": "8XB"}, 400, "bad-request", "Parameter memory: '8XB' is not a size"),
         (
             {"consumer_rate": "nan"},
@@ -237,6 +243,27 @@ def test_a_live_run_is_followed_and_its_resumption_too(tmp_path: Path, load_fast
         Training(session="second", start_s=time.time(), rate=3).write(logdir / "run", samples=5, final=True)
         resumed = wait_for_steps(board, 12)
         assert not resumed["live"]
+        assert own_lines(board) == []
+
+
+@both_servers
+def test_a_run_whose_first_element_is_still_to_come_is_no_error(tmp_path: Path, load_fast: bool) -> None:
+    # GIVEN two samples in which nothing was delivered yet
+    training = Training(start_s=time.time())
+    writer = EventWriter(tmp_path / "logs" / "run")
+    writer.write_graph(training.graph())
+    for sequence in range(2):
+        sample = training.sample(sequence)
+        sample.pipelines[0].CopyFrom(training.sample(0).pipelines[0])
+        writer.write_sample(sample)
+    writer.close()
+    # WHEN the analysis is asked for
+    with serve(tmp_path / "logs", tmp_path / "log", load_fast=load_fast) as board:
+        board.wait_for_runs()
+        answer = board.plumber("analysis")
+        # THEN the answer is no failure that a browser would log
+        assert (answer.status, answer.json["kind"]) == (200, "collecting")
+        assert "has delivered no element yet" in answer.json["error"]
         assert own_lines(board) == []
 
 

@@ -32,6 +32,7 @@ describe("HttpApi", () => {
 
   it.each([
     ["the server's own reply", json({ error: "No such run.", kind: "not-found" }, 404), { error: "No such run.", kind: "not-found" }],
+    ["a reply with status 200", json({ error: "No element yet.", kind: "collecting" }, 200, { ETag: '"1"' }), { kind: "collecting" }],
     ["a body that is no reply", new Response("<html>", { status: 502 }), { kind: "internal" }],
     ["a success that is no JSON", new Response("<html>"), { kind: "internal" }],
     ["no answer", new TypeError("Failed to fetch"), { kind: "offline" }],

@@ -65,7 +65,8 @@ export class HttpApi implements Api {
     }
     if (response.status === 304 && known !== undefined) return known.body as Body;
     const body: unknown = await response.json().catch(() => null);
-    if (!response.ok || body === null) throw new ApiError(errorReply(body, response.status));
+    // "collecting" comes with status 200: a browser would log anything else as an error at each poll.
+    if (!response.ok || body === null || isReply(body)) throw new ApiError(errorReply(body, response.status));
     const etag = response.headers.get("ETag");
     if (etag !== null) {
       // Only the newest few: every what-if has a URL of its own.
@@ -77,7 +78,11 @@ export class HttpApi implements Api {
   }
 }
 
+function isReply(body: unknown): body is ErrorReply {
+  return typeof body === "object" && body !== null && "error" in body && "kind" in body;
+}
+
 function errorReply(body: unknown, status: number): ErrorReply {
-  if (typeof body === "object" && body !== null && "error" in body && "kind" in body) return body as ErrorReply;
+  if (isReply(body)) return body;
   return { kind: "internal", error: `The server answered with status ${status}. Its own log says why.` };
 }

@@ -237,7 +237,7 @@ describe("without an analysis", () => {
   });
 
   it("waits for a second sample, with the pickers at hand", async () => {
-    await tab({ kind: "empty", error: "1 sample so far." });
+    await tab({ kind: "collecting", error: "1 sample so far." });
     expect(state()).toBe("collecting");
     for (const part of ["needs two samples", "1 sample so far.", "looks again"]) expect(document.body.textContent).toContain(part);
     expect(screen.queryByRole("alert")).toBeNull();

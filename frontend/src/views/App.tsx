@@ -28,7 +28,7 @@ export function App({ store }: { store: Store }): JSX.Element {
 
 function withoutAnalysis({ error }: State): JSX.Element {
   if (error === null) return <Loading />;
-  return error.kind === "empty" ? <Collecting error={error} /> : <Problem error={error} />;
+  return error.kind === "collecting" || error.kind === "empty" ? <Collecting error={error} /> : <Problem error={error} />;
 }
 
 function Page({ analysis, state, store }: { analysis: Analysis; state: State; store: Store }): JSX.Element {
