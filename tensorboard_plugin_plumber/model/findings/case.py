@@ -21,7 +21,7 @@ HIGH_GAIN = 0.25
 IDLE_CORES = 0.25
 #: Two bounds this close bind together.
 TIE = 0.05
-#: A call of a user function costs at least this much beside its work, seconds (docs/model.md, "Call overhead").
+#: A call of a user function costs at least this much beside its work, seconds (docs/model.md, "Findings").
 CALL_S = 10e-6
 
 

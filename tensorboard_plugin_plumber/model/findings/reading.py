@@ -21,8 +21,8 @@ from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 #: Sources that read files.
 _READERS = frozenset({"TFRecord", "TextLine", "FixedLengthRecord", "Csv", "CSV"})
-#: Inflating gives about so many bytes per core second (zlib, docs/model.md "Compression").
-_INFLATED_BYTES_PER_S = 2.5e8
+#: Inflating gives about so many bytes per core second (`python -m benchmarks.inflate`).
+_INFLATED_BYTES_PER_S = 5e8
 #: Smaller files than this cost more to open than to read.
 _SMALL_BYTES = 256e3
 _MANY_FILES = 32

@@ -219,7 +219,8 @@ def test_one_file_or_busy_cores_leave_nothing_to_read_beside(near_miss):
 def test_inflating_that_binds_is_compressed_input():
     finding = found(reading(compression="GZIP"))["compressed-input"]
     assert "GZIP" in finding.message
-    assert finding.gain > 1
+    # THEN 200 kB at 500 MB/s are 0.4 ms of each ms
+    assert finding.gain == pytest.approx(1 / 0.6 - 1, rel=0.1)
     assert "compressed-input" not in found(reading())
 
 
