@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bisect
+import random
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -174,7 +176,12 @@ class Chained:
 
 def spread(count: int, most: int) -> list[int]:
     """At most `most` positions out of `count`, in an order of which every beginning is spread evenly."""
-    chosen = range(count) if count <= most else [i * count // most for i in range(most)]
+    chosen: Sequence[int] = range(count)
+    if count > most:
+        # Names may repeat at equal distances: one is drawn from each part.
+        draw = random.Random(count)
+        ends = [i * count // most for i in range(most + 1)]
+        chosen = [draw.randrange(low, high) for low, high in pairwise(ends)]
     size = len(chosen)
     if size < 3:
         return list(chosen)

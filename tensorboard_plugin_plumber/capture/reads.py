@@ -54,15 +54,20 @@ class _Source:
     rest: float = 0.0
     said: float = 0.0
     # Since the last sample.
-    new_elements: float = 0.0
     new_weight: float = 0.0
     new_produced: float = 0.0
     produced: float = 0.0
+    # The pipeline's root elements.
+    steps: float = 0.0
+    moved: bool = False
 
     def advance(self, sample: m.PipelineSample) -> None:
         """Takes the counters of one more sample."""
         counters, head = sample.operators[self.counted_by], sample.operators[self.running]
-        self.new_elements = max(counters.elements - self.elements, 0.0)
+        # Where its own end between two looks was missed, the pipeline's steps show that it moved.
+        stepped = sample.steps > self.steps and not self.reading.cached
+        self.moved = counters.elements > self.elements or stepped
+        self.steps = sample.steps
         # Where the reader itself came and went unseen, the operator hands on the same records.
         seen = counters if counters.elements_seen else head
         size = seen.bytes_produced / seen.elements_seen if seen.elements_seen else 0.0
@@ -128,7 +133,7 @@ class ReadMeter:
                 _take_files(source, pipeline.message)
                 source.advance(parts[pipeline.index])
         every = [source for sources in self._sources.values() for source in sources]
-        moved = [source for source in every if source.new_elements > 0]
+        moved = [source for source in every if source.moved]
         if moved and read is not None:
             self._attribute(read, moved)
         # What Python reads is not to be told from what a source reads.

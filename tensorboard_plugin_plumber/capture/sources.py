@@ -69,6 +69,7 @@ class Reading:
       whole: a pass of the pipeline reads all of its files.
       once: a pass of the pipeline reads none of its files twice.
       counted: all records that it reads are; those that a shard or a skip has it pass over are not.
+      cached: a cache may serve instead of it.
     """
 
     operator: str
@@ -81,6 +82,7 @@ class Reading:
     whole: bool = False
     once: bool = False
     counted: bool = True
+    cached: bool = False
 
 
 def readings_of(root: Written) -> tuple[Reading, ...]:
@@ -179,6 +181,7 @@ def _reading(
         once=names.once
         and not any(graphs.base_op(node.op) == "RepeatDataset" for user in above for node in user.nodes),
         counted=reader == "ReadFile" or not above or above[0].type not in ("Shard", "Skip"),
+        cached=any(consumer.type == "Cache" for consumer in above),
     )
 
 
