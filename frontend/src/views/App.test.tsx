@@ -63,7 +63,7 @@ describe("a diagnosed pipeline", () => {
     fireEvent.click(card("op1"));
     await screen.findByRole("button", { name: "Close details" });
     const details = section("details")!;
-    for (const part of ["/home/ada/train/train.py:57", "train.py:21", "Runs as MapAndBatch", "cannot be cached", "1.26 ms ±2%", "588 KiB"]) expect(details.textContent).toContain(part);
+    for (const part of ["/home/ada/train/train.py:57", "train.py:21", "Runs as MapAndBatch", "cannot be cached", "1.26 ms ±2%", "588 KiB", "It draws random numbers (RandomUniform), at train.py:21; another outcome in each epoch.", "Shuffle draws a new order each epoch, at train.py:55."]) expect(details.textContent).toContain(part);
     expect(store.state.selection.operator).toBe("op1");
     fireEvent.keyDown(card("op1"), { key: "Escape" });
     expect(store.state.selection.operator).toBeNull();

@@ -1,6 +1,6 @@
 import type { JSX } from "preact";
 import { bytes, bytesPerSecond, cores, count, duration, exact, NONE, percent, stepsPerSecond } from "../lib/format";
-import type { Analysis, OperatorRow } from "../lib/schema";
+import type { Analysis, EdgeFact, OperatorRow } from "../lib/schema";
 import { bindsMark, findOperator, operatorName } from "../lib/words";
 import { Chip, Section, Value } from "./bits";
 
@@ -20,6 +20,7 @@ export function Details({ analysis, row, onInspect }: { analysis: Analysis; row:
     ["Element size", bytes(row.bytes_per_element), "Not known"],
     ["Leaves it", bytesPerSecond(row.bytes_per_s), "Not known"],
     ["Buffered", bytes(row.buffered_bytes), "It has no buffer"],
+    ["Buffer filled", percent(row.buffer_fill), "It has no buffer"],
     ["Elements made", count(row.elements), unmeasured],
   ];
   return (
@@ -65,9 +66,18 @@ export function Details({ analysis, row, onInspect }: { analysis: Analysis; row:
           </div>
         ))}
       </dl>
+      {row.facts.length > 0 && (
+        <ul class="truth" aria-label="What holds of its output">
+          {row.facts.map((fact) => (
+            <li key={`${fact.kind} ${fact.operator} ${fact.reason}`}>{factText(fact, row, analysis)}</li>
+          ))}
+        </ul>
+      )}
       <p class="truth">
         {row.runs_as === null
-          ? "TensorFlow dropped it: it does not run."
+          ? row.dropped
+            ? "TensorFlow dropped it: it does not run."
+            : "It runs where nothing can be counted."
           : fused !== null
             ? `Runs as part of ${row.runs_as}, together with ${operatorName(fused)}, on whose row their joint cost stands.`
             : `Runs as ${row.runs_as}.`}{" "}
@@ -75,6 +85,15 @@ export function Details({ analysis, row, onInspect }: { analysis: Analysis; row:
       </p>
     </Section>
   );
+}
+
+/** "decode (train.py:57) draws random numbers (RandomUniform), at train.py:21; others in each epoch." */
+function factText(fact: EdgeFact, row: OperatorRow, analysis: Analysis): string {
+  const culprit = fact.operator === row.id ? null : findOperator(analysis, fact.operator);
+  const who = culprit === null ? "It" : operatorName(culprit);
+  const where = fact.source === null ? "" : `, at ${fact.source}`;
+  const epochs = fact.kind !== "random" || fact.reason.includes("epoch") ? "" : fact.changes_each_epoch ? "; another outcome in each epoch" : "; the same in each epoch";
+  return `${who} ${fact.reason}${where}${epochs}.`;
 }
 
 function plusMinus(row: OperatorRow): string {
