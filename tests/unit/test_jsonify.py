@@ -85,6 +85,68 @@ def test_json_reads_back_as_the_dict(
     assert json.loads(text, parse_constant=pytest.fail) == to_dict(analysis)
 
 
+CONTRACT = {
+    "": (
+        "schema_version run host pipeline verdict operators bottleneck plan findings measured autotune host_use"
+    ),
+    "verdict": ("input_bound wait_fraction observed_rate consumer_rate self_check tentative cause sentence"),
+    "operators": (
+        "id type label source parent visit_ratio cpu_s wait_s max_rate parallelism autotuned cores_used "
+        "bytes_per_element fused_with injected facts parameters runs_with dropped buffer_fill"
+    ),
+    "bottleneck": "operator operators constraint sentence",
+    "plan": "predicted_rate low high changes patch memory_bytes",
+    "findings": "code severity operator message fix gain",
+    "measured": "before after same_elements",
+    "autotune": "enabled algorithm cpu_budget ram_budget_bytes buffered_bytes tunable fixed consumer_s sentence",
+}
+
+
+def test_the_keys_that_users_rely_on_are_there_with_their_kinds_of_values() -> None:
+    analysis = a.Analysis(schema_version=1, run=".", host="box-0", pipeline="p")
+    analysis.verdict.input_bound, analysis.verdict.cause = True, a.CAUSE_SOFTWARE
+    row = analysis.operators.add(id="op0", type="ParallelMap", label="decode", parallelism=2, buffer_fill=0.5)
+    row.facts.add(kind="random", reason="draws random numbers", operator="op0", source="train.py:5")
+    parameter = row.parameters.add(name="parallelism", value=2, min=1, tunable=True)
+    parameter.history.add(time_s=1.0, value=2)
+    row.runs_with.extend(["op0", "op1"])
+    analysis.findings.add(code="sequential-map", severity=a.SEVERITY_HIGH)
+    analysis.plan.SetInParent()
+    analysis.bottleneck.constraint = a.CONSTRAINT_OPERATOR
+    analysis.measured.before = 1.0
+    analysis.autotune.sentence = "AUTOTUNE rules 1 of 1 parameters."
+    encoded = to_dict(analysis)
+
+    for name, keys in CONTRACT.items():
+        part = encoded[name] if name else encoded
+        part = part[0] if isinstance(part, list) else part
+        assert isinstance(part, dict)
+        assert set(keys.split()) <= set(part), name
+    (shown,) = encoded["operators"]  # type: ignore[misc]
+    assert shown["facts"] == [  # type: ignore[call-overload, index]
+        {
+            "kind": "random",
+            "reason": "draws random numbers",
+            "operator": "op0",
+            "source": "train.py:5",
+            "seeded": False,
+            "changes_each_epoch": False,
+        }
+    ]
+    assert shown["parameters"] == [  # type: ignore[call-overload, index]
+        {
+            "name": "parallelism",
+            "value": 2.0,
+            "min": 1.0,
+            "max": None,
+            "tunable": True,
+            "history": [{"time_s": 1.0, "value": 2.0}],
+            "fixed_by": "",
+        }
+    ]
+    assert shown["runs_with"] == ["op0", "op1"]  # type: ignore[call-overload, index]
+
+
 def reachable(descriptor: Descriptor) -> dict[str, Descriptor]:
     found = {descriptor.name: descriptor}
     for field in descriptor.fields:
