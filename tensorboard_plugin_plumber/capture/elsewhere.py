@@ -50,6 +50,8 @@ def notes(root: Written) -> list[str]:
     found = []
     for one in root.walk():
         bases = {graphs.base_op(node.op) for node in one.nodes}
+        if not bases & {TRANSFER, SERVICE}:
+            continue
         below = sum(1 for child in one.children for _ in child.walk())
         what = f"What stands below {one.type} ({below} operator{'s' if below != 1 else ''})"
         if TRANSFER in bases and below:

@@ -75,6 +75,11 @@ class Node:
     inputs: list[Node] = field(default_factory=list)
     # Roots of the datasets that its function returns.
     bodies: list[Node] = field(default_factory=list)
+    _constants: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @functools.cached_property
+    def _named_inputs(self) -> list[tuple[str, str]]:
+        return named_inputs(self.proto)
 
     def attribute(self, name: str) -> Any:
         """An attribute's value by its kind; None if the operator has no such attribute."""
@@ -86,10 +91,10 @@ class Node:
 
     def constant(self, argument: str) -> Any:
         """The Python value of an input that is a small constant; None if it is not."""
-        for name, reference in named_inputs(self.proto):
-            if name == argument:
-                return constant_of(self.scope, reference)
-        return None
+        if argument not in self._constants:
+            reference = next((one for name, one in self._named_inputs if name == argument), None)
+            self._constants[argument] = None if reference is None else constant_of(self.scope, reference)
+        return self._constants[argument]
 
     def functions(self) -> dict[str, str]:
         """Attribute -> library name of each function the operator calls."""
@@ -100,9 +105,7 @@ class Node:
     def inputs_named(self, argument: str) -> list[Any]:
         """The producers (NodeDef) of an input, constants mostly; None for those known only when it runs."""
         return [
-            _producer(self.scope, reference)[1]
-            for name, reference in named_inputs(self.proto)
-            if name == argument
+            _producer(self.scope, reference)[1] for name, reference in self._named_inputs if name == argument
         ]
 
     def walk(self) -> Iterator[Node]:
@@ -365,6 +368,9 @@ def constant_of(scope: Scope, reference: str) -> Any:
     tensor = proto.attr["value"].tensor
     if tensor.ByteSize() > _LARGE_CONSTANT:
         return None
+    for plain in () if tensor.tensor_shape.dim else (tensor.int64_val, tensor.int_val, tensor.bool_val):
+        if plain:  # most constants are these, and NumPy takes its time
+            return plain[0]
     value = tensor_util.MakeNdarray(tensor)
     if value.ndim:
         return value.tolist()

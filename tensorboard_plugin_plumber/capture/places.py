@@ -310,7 +310,7 @@ def _line_in_source(call: Call, path: str, line: int) -> int:
         - 1
     )
     if not 0 <= rank < len(found):
-        return line
+        return line if hasattr(statement, "body") else statement.lineno
     return found[rank].end_lineno or line
 
 
