@@ -21,7 +21,7 @@ BUILT_FROM := pyproject.toml setup.py tools/npm.py $(wildcard proto/*) \
 
 .PHONY: help
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: demo
 demo: $(VENV)/.installed  ## Diagnose a badly fed training and serve the tab; ARGS=--no-serve only reports
@@ -35,6 +35,10 @@ test: $(VENV)/.installed-dev chromium  ## Run all tests but the slow ones, from 
 .PHONY: test-slow
 test-slow: $(VENV)/.installed-dev chromium  ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m slow $(ARGS)
+
+.PHONY: test-versions
+test-versions: $(VENV)/.installed-dev  ## Run what depends on TensorFlow with 2.17 to 2.21, each in its own environment
+	$(BIN)/python tools/test_versions.py $(ARGS)
 
 .PHONY: lint
 lint: $(VENV)/.installed-dev  ## Check style and types, Python and TypeScript

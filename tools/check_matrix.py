@@ -28,6 +28,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "compatibility.md"
+# What stands behind the table is of `test_versions.py`.
+NEXT_PART = "## What each version lacks"
 # Every pair for which TensorFlow ships a wheel.
 PAIRS = tuple(
     (tensorflow, python)
@@ -219,18 +221,20 @@ def page(results: Sequence[Result]) -> str:
         for result in results
     ]
     table = "\n".join("| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows])
+    _, _, rest = PAGE.read_text(encoding="utf-8").partition(NEXT_PART)
     return f"""# Compatibility
 
 Supported are Python 3.10 to 3.13 and TensorFlow 2.17 to 2.21: every pair for which TensorFlow ships a wheel.
 
-Measured by `tools/check_matrix.py`, which writes this page. Each row is a virtual environment made without
+Measured by `tools/check_matrix.py`, which writes this table. Each row is a virtual environment made without
 setuptools, into which `pip install .` put the package together with that TensorFlow; the other columns are what
 pip chose.
 *import*: the package, and `plumber --help`. *fit and report*: a short `fit` with `PlumberCallback`, whose
 report names the costly map at its line. *tab*: that TensorBoard serves the tab and its runs.
 
 {table}
-"""
+
+{NEXT_PART}{rest}"""
 
 
 def main() -> int:

@@ -1,0 +1,202 @@
+"""Runs the tests of capture, plugin, report and both data servers beside each supported TensorFlow.
+
+    python tools/test_versions.py                  # all versions
+    python tools/test_versions.py 2.17 2.20        # some
+    python tools/test_versions.py --tests tests/integration/test_fit.py
+
+Each TensorFlow has a virtual environment of its own, `.venv-tf<version>`, with the TensorBoard and protobuf that
+belong to it; it is kept between runs (2 GB) and made anew when pyproject.toml changes. The results are
+printed; those of all versions are also written to docs/compatibility.md, with what each version lacks: the
+reasons for which tests were skipped in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from check_matrix import PAGE, ROOT, StepFailed, find_python
+
+# One Python for each: all four minor versions are among them.
+PYTHONS = {"2.17": "3.10", "2.18": "3.11", "2.19": "3.12", "2.20": "3.13", "2.21": "3.13"}
+SHOWN = ("tensorflow", "tensorboard", "tensorboard-data-server", "protobuf", "keras")
+TESTS = (
+    "tests/integration/test_describe*.py",
+    "tests/integration/test_operators*.py",
+    "tests/integration/test_counters*.py",
+    "tests/integration/test_trace.py",
+    "tests/integration/test_iterating*.py",
+    "tests/integration/test_boundary.py",
+    "tests/integration/test_fit*.py",
+    "tests/integration/test_diagnosis.py",
+    "tests/integration/test_plugin.py",
+    "tests/integration/test_cli.py",
+)
+BEGIN, END = "<!-- written by tools/test_versions.py -->", "<!-- end -->"
+
+
+@dataclass(frozen=True)
+class Group:
+    """One file of tests: how many passed, failed, and were skipped, the last with their reasons."""
+
+    passed: int
+    failed: tuple[str, ...]
+    skipped: tuple[str, ...]
+
+    def __str__(self) -> str:
+        parts = [f"{self.passed} passed"]
+        parts += [f"{len(self.failed)} failed"] if self.failed else []
+        parts += [f"{len(self.skipped)} skipped"] if self.skipped else []
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one version's tests said, by file."""
+
+    version: str
+    python: str
+    versions: dict[str, str]
+    groups: dict[str, Group]
+
+
+def environment(version: str) -> Path:
+    """The virtual environment of a TensorFlow, made where it is not there or not of today's pyproject.toml.
+
+    Raises:
+      StepFailed: there is no Python for it, or pip failed.
+    """
+    directory = ROOT / f".venv-tf{version}"
+    stamp = directory / ".made-of"
+    wanted = hashlib.sha1((ROOT / "pyproject.toml").read_bytes(), usedforsecurity=False).hexdigest()
+    if stamp.is_file() and stamp.read_text() == wanted:
+        return directory
+    if not (directory / "bin" / "python").is_file():
+        _call([find_python(PYTHONS[version]), "-m", "venv", directory])
+    pip = [directory / "bin" / "python", "-m", "pip", "install", "--quiet"]
+    _call([*pip, "--editable", f"{ROOT}[test]", f"tensorflow=={version}.*"])
+    stamp.write_text(wanted)
+    return directory
+
+
+def _call(command: Sequence[str | Path]) -> None:
+    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise StepFailed(f"{' '.join(map(str, command))}:\n{done.stderr or done.stdout}")
+
+
+def run(version: str, tests: Sequence[str]) -> Result:
+    """Runs the tests with one TensorFlow.
+
+    Args:
+      tests: globs of files, relative to the source tree.
+    """
+    directory = environment(version)
+    files = sorted({path for test in tests for path in ROOT.glob(test)})
+    python = directory / "bin" / "python"
+    listing = subprocess.run(
+        [python, "-m", "pip", "list", "--format=json"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    versions = {entry["name"].lower(): entry["version"] for entry in json.loads(listing.stdout)}
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch) / "report.xml"
+        path = f"{directory / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
+        subprocess.run(
+            [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *files],
+            cwd=ROOT,
+            env={**os.environ, "PATH": path, "CUDA_VISIBLE_DEVICES": ""},
+            stdin=subprocess.DEVNULL,
+        )
+        groups = _groups(ElementTree.parse(report).getroot())
+    return Result(version, PYTHONS[version], versions, groups)
+
+
+def _groups(report: ElementTree.Element) -> dict[str, Group]:
+    """By the name of the file, without "test_"."""
+    passed: dict[str, int] = {}
+    failed: dict[str, list[str]] = {}
+    skipped: dict[str, list[str]] = {}
+    for case in report.iter("testcase"):
+        module = case.get("classname") or case.get("name") or ""
+        found = re.search(r"test_(\w+)", module)
+        name = found[1] if found else module
+        passed.setdefault(name, 0)
+        skip = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed.setdefault(name, []).append(case.get("name") or "")
+        elif skip is not None:
+            skipped.setdefault(name, []).append(skip.get("message") or "")
+        else:
+            passed[name] += 1
+    return {
+        name: Group(count, tuple(failed.get(name, ())), tuple(skipped.get(name, ())))
+        for name, count in passed.items()
+    }
+
+
+def lacks(results: Sequence[Result]) -> dict[str, list[str]]:
+    """Reason for which tests were skipped → the versions that skipped them, of those that not all skipped."""
+    reasons: dict[str, list[str]] = {}
+    for result in results:
+        for reason in dict.fromkeys(reason for group in result.groups.values() for reason in group.skipped):
+            reasons.setdefault(reason, []).append(result.version)
+    return {reason: versions for reason, versions in reasons.items() if len(versions) < len(PYTHONS)}
+
+
+def as_text(results: Sequence[Result]) -> str:
+    """Tables of what was run, and a list of what each version lacks, as Markdown."""
+    names = list(dict.fromkeys(name for result in results for name in result.groups))
+    rows = [["", *(f"TensorFlow {result.version}" for result in results)]]
+    rows.append(["---"] * len(rows[0]))
+    rows.append(["Python", *(result.python for result in results)])
+    rows += [[shown, *(result.versions.get(shown, "–") for result in results)] for shown in SHOWN]
+    rows += [[name, *(str(result.groups.get(name, "–")) for result in results)] for name in names]
+    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    missing = [f"- {reason} (skipped with {', '.join(found)})" for reason, found in lacks(results).items()]
+    return f"{table}\n\nSkipped in some version only:\n\n" + ("\n".join(missing) or "- nothing")
+
+
+def write_page(text: str) -> None:
+    """Puts the results between their marks in docs/compatibility.md."""
+    page = PAGE.read_text(encoding="utf-8")
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("versions", nargs="*", default=list(PYTHONS), help="of TensorFlow; default: all")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="files, or globs of files")
+    parser.add_argument("--environments", action="store_true", help="only make the environments")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.versions) - PYTHONS.keys():
+        parser.error(f"no TensorFlow {', '.join(sorted(unknown))}: there are {', '.join(PYTHONS)}")
+    if arguments.environments:
+        for version in arguments.versions:
+            print(f"TensorFlow {version}: {environment(version)}", flush=True)
+        return 0
+    results = []
+    for version in arguments.versions:
+        results.append(run(version, arguments.tests))
+        for name, group in results[-1].groups.items():
+            print(f"TensorFlow {version}: {name}: {group} {' '.join(group.failed)}", flush=True)
+    text = as_text(results)
+    print(text)
+    if set(arguments.versions) == PYTHONS.keys() and tuple(arguments.tests) == TESTS:
+        write_page(text)
+    return 0 if not any(group.failed for result in results for group in result.groups.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
