@@ -372,7 +372,8 @@ def _trace(flat: dict[str, Any], begins: str) -> _Functions:
         return _begin_pass(variant, ident, flat, begins == "in graph")
 
     def following(handle: Any, *_: Any) -> Any:
-        return tuple(gen_dataset_ops.iterator_get_next(handle, **flat))
+        # In the calling thread: the other kernel hands each element over between threads.
+        return tuple(gen_dataset_ops.iterator_get_next_sync(handle, **flat))
 
     def end(handle: Any, *_: Any) -> Any:
         if begins == "held":
