@@ -90,6 +90,14 @@ def _reply(status: int, headers: Mapping[str, str], body: bytes) -> Reply:
     return Reply(status, headers, plain)
 
 
+# TensorBoard imports TensorFlow where it finds it; that one's own lines are not TensorBoard's. And up to 2.20 it
+# imports pkg_resources, which warns of its own end.
+_QUIET = {
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "PYTHONWARNINGS": "ignore:pkg_resources is deprecated:UserWarning",
+}
+
+
 def free_port() -> int:
     """A TCP port of localhost that was free a moment ago."""
     with socket.socket() as probe:
@@ -136,8 +144,7 @@ def serve(
         # A session of its own: the data server is a child of TensorBoard and must end with it.
         process = subprocess.Popen(
             command,
-            # TensorBoard imports TensorFlow where it finds it; that one's own lines are not TensorBoard's.
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            env={**os.environ, **_QUIET},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
