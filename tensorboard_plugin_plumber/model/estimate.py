@@ -35,6 +35,8 @@ from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 COPY_BYTES_PER_S = 2e9
 #: The host counts as crowded from this stretch of core time on.
 CROWDED_STRETCH = 1.1
+#: ... and no longer tells how single elements vary from this share of waiting for cores or the interpreter lock on.
+CROWDED_SHARE = 0.1
 #: What an idle host uses of its cores, and the clocks' granularity.
 IDLE_NOISE_CORES = 0.1
 #: Share of the memory left that a plan may fill.
@@ -115,8 +117,9 @@ def estimate(
     rate = steps / active if steps > 0 and active > 0 else None
     seen = estimate_consumer(pipeline, windows, totals, rate, given_rate)
     varies = variation(windows) if spread is None else spread
-    if service.crowding > CROWDED_STRETCH:  # the crowd's own coming and going would pass for variation
-        varies = np.full_like(varies, np.nan)
+    # The crowd's own coming and going would pass for variation.
+    served = service.cpu_s + service.wait_s
+    varies = np.where(service.contention_s > CROWDED_SHARE * served, np.nan, varies)
     sizes = sizes_of(pipeline, windows) if sizes is None else sizes
     builder = _Builder(pipeline, windows, totals, service, varies, sizes)
     operators, choices = builder.build()
