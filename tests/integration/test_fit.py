@@ -88,29 +88,6 @@ def test_an_endless_dataset_keeps_its_one_iterator(tmp_path: Path) -> None:
     assert sample.joined_steps == pytest.approx(147, abs=3)
 
 
-@pytest.mark.parametrize(
-    "options", [{"run_eagerly": True}, {"steps_per_execution": 5}, {"jit_compile": True}]
-)
-def test_ways_to_run_a_step(tmp_path: Path, options: dict[str, Any]) -> None:
-    (_, sample) = by_role(fit(tmp_path, spinning_dataset(1000), small_model(**options), epochs=2))["train"]
-
-    assert sample.steps == 200
-    assert 0 < sample.gap_s < sample.step_s <= 1.05 * sample.active_s
-
-
-def test_evaluate_and_predict_alone(tmp_path: Path) -> None:
-    model, dataset = small_model(), spinning_dataset(300)
-
-    model.evaluate(dataset, callbacks=[plumber.PlumberCallback(tmp_path / "evaluate")], verbose=0)
-    model.predict(
-        dataset.map(lambda x, y: x), callbacks=[plumber.PlumberCallback(tmp_path / "predict")], verbose=0
-    )
-
-    for name, role in (("evaluate", "validation"), ("predict", "predict")):
-        (recording,) = reader.read(tmp_path / name)
-        assert by_role(recording)[role][1].steps == 30
-
-
 def test_steps_are_counted_even_without_autotune(tmp_path: Path) -> None:
     options = tf.data.Options()
     options.autotune.enabled = False
