@@ -67,6 +67,7 @@ def fill_operator(out: m.Operator, operator: Written) -> None:
     if written is not None:
         out.deterministic = written
     _fill_common(out, node)
+    out.components = len(node.proto.attr["output_types"].list.type)
     drop = node.constant("drop_remainder")
     if isinstance(drop, bool):
         out.drop_remainder = drop
