@@ -136,3 +136,10 @@ def test_core_time_of_shared_threads_is_no_waiting():
     totals = Threads(2, running=0.5).totals(400)
     found = divide(20.0, totals["pool_cpu_s"], 0.0, 10.0, 1000, Probes.of(totals))
     assert found.wait == 0
+
+
+def test_no_waiting_is_claimed_of_the_time_that_threads_were_seen_on_the_lock():
+    # GIVEN a crowded host, and probes that see as many threads blocked as there are
+    probes = Probes(SECONDS, occupied=1.0, mean_wait_s=0.0, on_lock=(1.0, 0.01), blocked=(2.0, 0.01))
+    found = divide(20.0, 4.0, 12.0, 0.0, 1000, probes)
+    assert found.wait == pytest.approx(16 - 0.75 * 10, abs=0.5)
