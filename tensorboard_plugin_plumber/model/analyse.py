@@ -160,13 +160,14 @@ def _with_counters(
     plan = make_plan(now, again, len(windows), tentative=check.tentative, self_check=check.value)
     analysis.verdict.CopyFrom(verdict_of(now, bottleneck, check, cause, windows.last))
     analysis.bottleneck.CopyFrom(bottleneck)
-    analysis.operators.extend(
-        rows_of(pipeline, now, windows, {bottleneck.operator} if bottleneck.operator else set())
-    )
+    # What is slower than the consumer could be is only a guess at what binds: nothing is marked.
+    doubtful = check.tentative and _consumer_is_slower(now, binding)
+    marked = {bottleneck.operator} if bottleneck.operator and not doubtful else set()
+    analysis.operators.extend(rows_of(pipeline, now, windows, marked))
     analysis.plan.CopyFrom(plan.message)
     case = Case(pipeline, now, found, binding, plan.settings, windows.last)
     analysis.findings.extend(findings(case))
-    analysis.bounds.extend(_bounds(now, found, binding, consumer_binds))
+    analysis.bounds.extend(_bounds(now, found, None if doubtful else binding, consumer_binds))
     analysis.limits.CopyFrom(_limits(now.network.limits, now.network.current.threadpool_size))
     analysis.windows = len(windows)
     return analysis
@@ -244,7 +245,15 @@ def _limits(limits: Limits, pool: int) -> a.Limits:
     )
 
 
-def _bounds(now: Estimate, found: Sequence[Bound], binding: Bound, consumer_binds: bool) -> list[a.Bound]:
+def _consumer_is_slower(now: Estimate, binding: Bound) -> bool:
+    """Whether the consumer alone would hold the rate below what the data side could give."""
+    step_s = now.consumer.step_s
+    return step_s is not None and step_s * binding.rate > 1
+
+
+def _bounds(
+    now: Estimate, found: Sequence[Bound], binding: Bound | None, consumer_binds: bool
+) -> list[a.Bound]:
     """The bounds for people: the smallest of each label, the smallest first."""
     rows: dict[str, a.Bound] = {}
     for bound in found:

@@ -102,6 +102,17 @@ def test_illegal_parallelism_is_refused_with_its_reason():
     assert "seeded" in codes(found)["sequential-map"].message
 
 
+def test_where_the_consumer_would_be_slower_a_tentative_bottleneck_is_not_marked():
+    # GIVEN a consumer of 22 steps/s that waits all the same, of data that could come at 28
+    found = analyse(jpeg_chain(Run(rate=10, gap_s=45e-3, gap_low_s=45e-3, pool_cores=0.4, process_cores=0.5)))
+
+    assert found.verdict.tentative
+    assert found.verdict.input_bound
+    assert found.bounds[0].constraint == a.CONSTRAINT_CONSUMER
+    assert not any(row.binds for row in found.operators)
+    assert not any(bound.binds for bound in found.bounds)
+
+
 def test_more_cores_in_a_what_if_reach_more():
     here, there = (analyse(jpeg_chain(BOUND), what_if=WhatIf(cores=n)).plan.predicted_rate for n in (2, 8))
     assert there > 1.5 * here
