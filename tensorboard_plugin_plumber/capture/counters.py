@@ -2,187 +2,26 @@
 
 TensorFlow drops the nodes of finished children: those of interleave and flat_map, everything
 under a repeat at the end of each epoch, and at the end of a sequence most of what stood before
-the end. New ones start from zero under new ids. So each node's largest counts are kept by its
-id, summed over the nodes at one place of the tree ("seen"), and what came and went between two
-snapshots is made up from the counts of the consumer that survived ("elements").
+the end. New ones start from zero under new ids. Here each node is followed by its id, and each
+instance of a subtree (a life) is weighted by how likely it was to be found; `unseen` makes totals
+of the sums.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tensorboard_plugin_plumber.capture.counts import Count, Now, Parameter, Spread
+from tensorboard_plugin_plumber.capture.edges import CACHE, Edge, openers, places, survivors
+from tensorboard_plugin_plumber.capture.lives import Ages, Life, Node
+from tensorboard_plugin_plumber.capture.unseen import Held, Sums, totals
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
-# Each output took exactly one input, all through a whole epoch.
-_ONE_TO_ONE = re.compile(
-    r"Prefetch|Map(V\d)?$|MapWithUnbounded|ParallelMap(V\d)?$|.*Shuffle|.*Repeat|FiniteTake|Take|Zip|Options|Scan|"
-    r"AssertNext|AssertCardinality|SetStatsAggregator|MaxIntraOpParallelism|PrivateThreadPool|Root|Model$"
-)
-# The ratio of inputs to outputs holds at any moment: nothing is buffered but one output.
-_STEADY_RATIO = re.compile(
-    r"Batch|ParallelBatch|PaddedBatch|MapAndBatch|Filter|ParallelFilter|Shard|DenseToSparseBatch"
-)
-# A cache that serves takes nothing from its input: what it gave out says nothing about that.
-_CACHE = re.compile(r"(Memory|File)?Cache")
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Sums over pairs of looks at one node, between which it finished n elements in p nanoseconds.
-
-    With s = Σp / Σn, (Σp²/n - s Σp) / (looks - 1) is the variance of a single element's time.
-
-    Attributes:
-      looks: number of pairs.
-      elements: Σ n.
-      time_ns: Σ p.
-      squares_ns2: Σ p²/n.
-    """
-
-    looks: int = 0
-    elements: int = 0
-    time_ns: int = 0
-    squares_ns2: float = 0.0
-
-    def __add__(self, other: Spread) -> Spread:
-        return Spread(
-            self.looks + other.looks,
-            self.elements + other.elements,
-            self.time_ns + other.time_ns,
-            self.squares_ns2 + other.squares_ns2,
-        )
-
-
-@dataclass(frozen=True)
-class Count:
-    """What one running operator has done: totals over all of its nodes, seen or made up.
-
-    Attributes:
-      elements: produced, with what came and went unseen.
-      seen: those of `elements` that the two below belong to.
-      processing_ns: TensorFlow's processing time.
-      bytes_produced: allocated bytes of the output.
-      spread: of the processing time of single elements.
-    """
-
-    elements: float = 0.0
-    seen: float = 0.0
-    processing_ns: int = 0
-    bytes_produced: int = 0
-    spread: Spread = Spread()
-
-    def __add__(self, other: Count) -> Count:
-        return Count(
-            self.elements + other.elements,
-            self.seen + other.seen,
-            self.processing_ns + other.processing_ns,
-            self.bytes_produced + other.bytes_produced,
-            self.spread + other.spread,
-        )
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One of AUTOTUNE's parameters.
-
-    Attributes:
-      name: "parallelism", "buffer_size", "cycle_length" ….
-      value: in force.
-      lowest: that it may become.
-      highest: that it may become.
-      tunable: AUTOTUNE rules it.
-    """
-
-    name: str
-    value: float
-    lowest: float
-    highest: float
-    tunable: bool
-
-
-@dataclass
-class Now:
-    """What one running operator holds at the last snapshot that had it."""
-
-    buffered_bytes: int = 0
-    buffered_elements: int = 0
-    parameters: tuple[Parameter, ...] = ()
-
-    def parameter(self, name: str) -> Parameter | None:
-        """The parameter of a name; None if the operator has no such parameter."""
-        return next((one for one in self.parameters if one.name == name), None)
-
-
-def as_message(count: Count, elements: float, now: Now) -> m.OperatorCounters:
-    """What a sample says of one running operator.
-
-    Args:
-      count: its totals.
-      elements: written instead of `count.elements`.
-      now: what it holds.
-    """
-    message = m.OperatorCounters(
-        elements=elements,
-        elements_seen=count.seen,
-        processing_time_ns=count.processing_ns,
-        bytes_produced=count.bytes_produced,
-        buffered_bytes=now.buffered_bytes,
-        buffered_elements=now.buffered_elements,
-        parameters=[
-            m.Parameter(name=one.name, value=one.value, min=one.lowest, max=one.highest, tunable=one.tunable)
-            for one in now.parameters
-        ],
-        spread_looks=count.spread.looks,
-        spread_elements=count.spread.elements,
-        spread_time_ns=count.spread.time_ns,
-        spread_squares_ns2=count.spread.squares_ns2,
-    )
-    parallelism, buffer_size = now.parameter("parallelism"), now.parameter("buffer_size")
-    if parallelism is not None:
-        message.parallelism, message.parallelism_tunable = parallelism.value, parallelism.tunable
-    if buffer_size is not None:
-        message.buffer_size, message.buffer_size_tunable = buffer_size.value, buffer_size.tunable
-    return message
-
-
-@dataclass
-class _Node:
-    """One node of the model, by its largest counts."""
-
-    index: int
-    # Id of the node whose index is this one's consumer; 0 at the root.
-    consumer: int
-    # A second node of an operator that counts its elements already: only its time adds.
-    alias: bool
-    elements: int = 0
-    processing_ns: int = 0
-    bytes_produced: int = 0
-    # The consumer's elements in the same snapshot.
-    consumer_elements: int = 0
-    # Elements and time at the last look that found it further; (0, 0) before the first element.
-    looked_elements: int = 0
-    looked_ns: int = 0
-
-
-@dataclass
-class _Total:
-    """Sums over the nodes of one running operator."""
-
-    seen: int = 0
-    processing_ns: int = 0
-    bytes_produced: int = 0
-    # Σ of the consumers' elements when these nodes were last seen.
-    matched: int = 0
-
-    def add(self, node: _Node) -> None:
-        self.processing_ns += node.processing_ns
-        if not node.alias:
-            self.seen += node.elements
-            self.bytes_produced += node.bytes_produced
-            self.matched += node.consumer_elements
+# So many elements tell how the first ones of a life are.
+_EARLY = 3
 
 
 @dataclass
@@ -192,6 +31,8 @@ class CacheWatch:
     filling_nodes: set[int] = field(default_factory=set)
     serves: bool = False
     fills: bool = False
+    # The most elements that one pass was seen to give.
+    most: int = 0
 
     @property
     def state(self) -> str | None:
@@ -213,77 +54,67 @@ class IteratorCounters:
     """
 
     def __init__(self, running: Sequence[m.RunningOperator], bodies: Collection[int]) -> None:
-        self._consumer = [op.parent if op.HasField("parent") else -1 for op in running]
-        self._types = [op.type for op in running]
-        self._body_root = [i in bodies for i in range(len(running))]
-        self._one_to_one = [
-            self._body_root[i] or (c >= 0 and bool(_ONE_TO_ONE.match(self._types[c])))
-            for i, c in enumerate(self._consumer)
-        ]
-        # Several bodies of one function, of which each input gets one: they share the consumer's elements.
-        siblings = [[j for j in bodies if self._consumer[j] == c] for c in self._consumer]
-        self._alternatives = [
-            own if self._body_root[i] and len(own) > 1 else [] for i, own in enumerate(siblings)
-        ]
-        self._steady = [c >= 0 and bool(_STEADY_RATIO.match(self._types[c])) for c in self._consumer]
-        self._from_cache = [c >= 0 and bool(_CACHE.match(self._types[c])) for c in self._consumer]
-        self._caches = {i: CacheWatch() for i, type_ in enumerate(self._types) if _CACHE.match(type_)}
-        self._live: dict[int, _Node] = {}
-        self._ended = [_Total() for _ in running]
+        self._places = places(running, bodies)
+        self._caches = {i: CacheWatch() for i, op in enumerate(running) if CACHE.match(op.type)}
+        self._concatenated: dict[int, tuple[int, int]] = {}
+        for i, place in enumerate(self._places):
+            if place.edge is Edge.CONCATENATE:
+                self._concatenated[place.consumer] = (self._concatenated.get(place.consumer, (i, i))[0], i)
+        self._live: dict[int, Node] = {}
+        self._sums = [Sums() for _ in running]
+        self._held = [Held() for _ in running]
+        self._ages = [Ages() for _ in running]
+        # By root of a function's body: the operator of which each element begins one; whether that lives as long as
+        # the iterator; and by root of what lives: nodes.
+        self._openers = openers(self._places)
+        self._survives = survivors(self._places)
+        self._sizes = [0] * len(running)
+        self._ids = 0
+        # Elements at the first look.
+        self._at_first: list[float] | None = None
         self._spread = [Spread() for _ in running]
-        self._now = [Now() for _ in running]
+        # Behind the last operator of each one's subtree: they stand in pre-order.
+        self._ends = list(range(1, len(running) + 1))
+        for i in reversed(range(1, len(running))):
+            above = self._places[i].consumer
+            self._ends[above] = max(self._ends[above], self._ends[i])
+        # The last message of each operator's last node.
+        self._latest: dict[int, Any] = {}
+        # And of its second node: of a memory cache it is the one that holds the elements.
+        self._second: dict[int, Any] = {}
         self._base: list[Count] | None = None
+        self._looked_s: float | None = None
         self.root_elements = 0
 
-    def observe(self, model: Any, mapping: Mapping[int, int]) -> None:
+    def observe(self, model: Any, mapping: Mapping[int, int], now_s: float | None = None) -> None:
         """Takes one snapshot.
 
         Args:
           model: a `tensorflow.data.model.ModelProto`.
           mapping: node id to index into the running operators, as `align` makes it. Nodes that
             are absent are passed over.
+          now_s: `perf_counter` at which it was taken; now if left out.
         """
-        nodes = model.nodes
-        live: dict[int, _Node] = {}
-        latest: dict[int, Any] = {}
-        # The second node of an operator: of a memory cache it is the one that holds the elements.
-        second: dict[int, Any] = {}
-        stack = [(model.output, 0)]
-        while stack:
-            node_id, consumer = stack.pop()
-            if node_id not in nodes:
-                continue
-            proto = nodes[node_id]
-            index = mapping.get(node_id)
-            below = consumer
-            if index is not None:
-                node = self._live.pop(node_id, None)
-                if node is None:
-                    above = live.get(consumer)
-                    alias = above is not None and above.index == index
-                    node = _Node(index, above.consumer if alias and above else consumer, alias)
-                above = live.get(node.consumer)
-                node.elements = max(node.elements, proto.num_elements)
-                node.processing_ns = max(node.processing_ns, proto.processing_time)
-                node.bytes_produced = max(node.bytes_produced, proto.bytes_produced)
-                node.consumer_elements = above.elements if above is not None else 0
-                live[node_id] = node
-                if not node.alias:
-                    below = node_id
-                    latest[index] = proto
-                    self._take_spread(node)
-                else:
-                    second[index] = proto
-            stack.extend((child, below) for child in proto.inputs)
-        for node in self._live.values():  # they are gone, and their ids never come back
-            self._ended[node.index].add(node)
-        self._live = live
-        for index, proto in latest.items():
-            self._take_now(index, proto)
-            if index in second:
-                self._now[index].buffered_bytes += second[index].buffered_bytes
-                self._now[index].buffered_elements += second[index].buffered_elements
-        self.root_elements = max(self.root_elements, nodes[model.output].num_elements)
+        now_s = time.perf_counter() if now_s is None else now_s
+        period_ns = 0.0 if self._looked_s is None else max(0.0, now_s - self._looked_s) * 1e9
+        self._looked_s = now_s
+        self._ids = model.id_counter - 1
+        self._held = [Held() for _ in self._places]
+        strangers: dict[int, int] = {}
+        before, self._live = self._live, {}
+        for node_id, consumer, proto in self._walk(model, mapping, strangers):
+            node = before.get(node_id) or self._new_node(mapping[node_id], consumer)
+            node.take(proto)
+            self._live[node_id] = node
+            if node.alias:
+                self._second[node.index] = proto
+            else:
+                self._latest[node.index] = proto
+                self._second.pop(node.index, None)
+                self._take_spread(node)
+                self._hold(node, self._live.get(consumer), proto, mapping)
+        self.root_elements = max(self.root_elements, model.nodes[model.output].num_elements)
+        self._add_up(period_ns, strangers)
         if self._caches:
             self._watch_caches()
 
@@ -294,30 +125,18 @@ class IteratorCounters:
 
     def counts(self) -> list[Count]:
         """Totals so far, by index; `elements` never falls below `seen`."""
-        totals = [_Total(t.seen, t.processing_ns, t.bytes_produced, t.matched) for t in self._ended]
-        surplus = [0.0] * len(totals)
-        for node in self._live.values():
-            totals[node.index].add(node)
-            if not node.alias:
-                surplus[node.index] += max(0, node.elements - node.consumer_elements)
         counts: list[Count] = []
-        for i, total in enumerate(totals):
-            elements = float(total.seen)
-            c = self._consumer[i]
-            if c >= 0:
-                above = counts[c]
-                coverage = above.elements / above.seen if above.seen else 1.0
-                if self._alternatives[i]:
-                    seen = sum(totals[one].seen for one in self._alternatives[i])
-                    elements = max(elements, above.elements * total.seen / max(seen, 1))
-                elif self._one_to_one[i]:
-                    elements = max(elements, above.elements + surplus[i])
-                elif self._steady[i] and total.matched:
-                    elements = max(elements, above.elements * total.seen / total.matched)
-                elif not self._from_cache[i]:
-                    elements *= coverage
+        for sums, elements, spread in zip(self._sums, self._elements(), self._spread, strict=True):
+            # The times belong to as many elements as there were, if more were made up than that.
+            share = min(1.0, elements / sums.elements) if sums.elements else 1.0
             counts.append(
-                Count(elements, total.seen, total.processing_ns, total.bytes_produced, self._spread[i])
+                Count(
+                    elements,
+                    share * sums.elements,
+                    round(share * sums.processing_ns),
+                    round(share * sums.bytes_produced),
+                    spread,
+                )
             )
         if self._base is not None:
             counts = [_difference(now, before) for now, before in zip(counts, self._base, strict=True)]
@@ -325,7 +144,7 @@ class IteratorCounters:
 
     def now(self) -> list[Now]:
         """What each operator holds and has in force, by index."""
-        return self._now
+        return [_now(self._latest.get(i), self._second.get(i)) for i in range(len(self._places))]
 
     def alive(self) -> set[int]:
         """Indices of the operators that the last snapshot had."""
@@ -335,15 +154,256 @@ class IteratorCounters:
         """What was seen of each cache, by index."""
         return self._caches
 
-    def _take_now(self, index: int, proto: Any) -> None:
-        now = self._now[index]
-        now.buffered_bytes = proto.buffered_bytes
-        now.buffered_elements = proto.buffered_elements
-        now.parameters = tuple(
-            Parameter(one.name, _in_force(one), one.min, one.max, one.tunable) for one in proto.parameters
-        )
+    def _elements(self) -> list[float]:
+        fills = {i: float(watch.most) for i, watch in self._caches.items() if len(watch.filling_nodes) == 1}
+        births = self._births()
+        lives = {
+            place: births.get(opener, self._sums[opener].elements)
+            for place, opener in self._openers.items()
+            if opener in births or self._survives[opener]
+        }
+        return totals(self._places, self._sums, self._held, fills, births, self._begun(lives), lives)
 
-    def _take_spread(self, node: _Node) -> None:
+    def _begun(self, lives: Mapping[int, float]) -> dict[int, float]:
+        """By index: elements that were being made when a look found their life with none, for all lives.
+
+        A look that finds a life at its first element finds nothing of it. Of each life that is one element, or less
+        where the life is found waiting with it.
+        """
+        found = {}
+        for i, place in enumerate(self._places):
+            sums = self._sums[i]
+            if not (place.finest and place.edge is Edge.RATIO and place.life in lives and sums.early):
+                continue
+            stretch, wait_ns, once_ns = self._costs(place.life, lives[place.life])
+            making_ns = stretch * self._ages[place.life].worked_ns / sums.elements
+            waiting_ns = wait_ns * sums.early_consumer / sums.early + once_ns
+            found[i] = lives[place.life] * making_ns / (making_ns + waiting_ns) if making_ns else 0.0
+        return found
+
+    def _births(self) -> dict[int, float]:
+        """Elements of what begins lives, by index, where the ids that TensorFlow has given tell them.
+
+        Ids are counted up. All that was given belongs to the nodes that live as long as the iterator, and to so
+        many for each life. Where the lives of one place alone are not known from counts, they are the rest.
+        """
+        opened = self._openers
+        unknown = [place for place in opened if not self._survives[opened[place]]]
+        if len(unknown) != 1 or any(not self._sizes[place] for place in opened):
+            return {}
+        rest = float(self._ids - self._sizes[0])
+        for place, opener in opened.items():
+            if place != unknown[0]:
+                rest -= self._sizes[place] * self._sums[opener].elements
+        return {opened[unknown[0]]: max(0.0, rest / self._sizes[unknown[0]])}
+
+    def _walk(
+        self, model: Any, mapping: Mapping[int, int], strangers: dict[int, int]
+    ) -> Iterator[tuple[int, int, Any]]:
+        """Each node that is an operator's, after its consumer: its id, its consumer's, its message."""
+        nodes = model.nodes
+        stack = [(model.output, 0)]
+        while stack:
+            node_id, consumer = stack.pop()
+            if node_id not in nodes:
+                continue
+            proto = nodes[node_id]
+            below = consumer
+            if node_id not in mapping:
+                strangers[consumer] = strangers.get(consumer, 0) + 1
+            else:
+                yield node_id, consumer, proto
+                if consumer == 0 or mapping[node_id] != mapping[consumer]:
+                    below = node_id
+            stack.extend((child, below) for child in proto.inputs)
+
+    def _is_body(self, index: int) -> bool:
+        return self._places[index].edge is Edge.BODY
+
+    def _new_node(self, index: int, consumer: int) -> Node:
+        above = self._live.get(consumer)
+        place = self._places[index]
+        if above is not None and above.index == index:
+            return Node(index, True, above.life)
+        if above is not None and place.edge is not Edge.BODY and (above.life.fresh or not place.comes_again):
+            again = not above.life.fresh and self._sums[index].elements > 0
+            return Node(index, False, above.life, again=again)
+        life = Life(index, above=above.life if above is not None else None)
+        life.root = Node(index, False, life)
+        return life.root
+
+    def _hold(self, node: Node, above: Node | None, proto: Any, mapping: Mapping[int, int]) -> None:
+        """Pairs a node's elements with its consumer's, and notes what lies between them."""
+        place, held = self._places[node.index], self._held[node.index]
+        held.buffered += proto.buffered_elements
+        for index in place.shuffled:
+            # What stood before it may be gone while it still hands on what it holds.
+            self._held[index].inputs += proto.buffered_elements
+        if place.bodies:
+            node.children = sum(
+                1 for child in proto.inputs if child in mapping and self._is_body(mapping[child])
+            )
+        if above is None or above.life is not node.life:
+            return
+        x, y = float(node.elements), float(above.elements)
+        if place.edge is Edge.ONE_TO_ONE:
+            if not self._places[above.index].shuffled:
+                held.inputs += max(0.0, x - y)
+        elif place.edge is Edge.CONCATENATE:
+            # The second begins when the first has ended and is gone.
+            first = node.elements if place.first_input else above.elements - node.elements
+            above.first_made = min(first, above.elements)
+        else:
+            # Each child that is being read stands for half of the input it was made of.
+            taken = max(0.0, x - place.batch * y) if place.edge is Edge.BATCH else min(x, above.children / 2)
+            held.inputs += taken
+            node.pair = (x - taken, y)
+            if node.again:
+                node.paired, node.again = node.pair, False
+
+    def _add_up(self, period_ns: float, strangers: Mapping[int, int]) -> None:
+        """Adds what the look found of the nodes that live now."""
+        fresh: list[Node] = []
+        old: list[Life] = []
+        for node in self._live.values():
+            life = node.life
+            if life.root is node:
+                self._ages[node.index].lived_ns += period_ns
+                if not life.fresh:
+                    old.append(life)
+                    life.handed_on = node.elements - node.before[0]
+            if life.fresh:
+                fresh.append(node)
+                life.size += 1
+            else:
+                life.worked_ns += self._work(node)
+                self._add(node, 1.0)
+        for life in old:
+            ages = self._ages[life.place]
+            ages.worked_ns += life.worked_ns
+            if life.worked_ns or life.handed_on:
+                ages.add(life.worked_ns, life.handed_on, period_ns)
+            life.worked_ns = 0.0
+        for consumer, count in strangers.items():
+            above = self._live.get(consumer) or next(iter(self._live.values()), None)
+            if above is not None and above.life.fresh:
+                above.life.size += count
+        if fresh:
+            self._add_fresh(fresh, period_ns)
+
+    def _add_fresh(self, fresh: list[Node], period_ns: float) -> None:
+        """Weighs the lives that this look found first, and adds what it found of them."""
+        so_far = self._elements()
+        if self._at_first is None:
+            self._at_first = so_far
+        for ages, elements, at_first in zip(self._ages, so_far, self._at_first, strict=True):
+            ages.handed_on = elements - at_first
+        worked: dict[Life, float] = {}
+        for node in fresh:
+            worked[node.life] = worked.get(node.life, 0.0) + self._work(node)
+        self._pass_work_on(worked)
+        for life, work in worked.items():
+            ages = self._ages[life.place]
+            if life.above is not None and period_ns > 0 and life.root is not None:
+                opener = self._openers.get(life.place)
+                stretch, wait_ns, once_ns = self._costs(
+                    life.place, so_far[opener] if opener is not None else 0.0
+                )
+                age = stretch * work + wait_ns * life.root.elements + once_ns
+                begun_ns = self._begun_ns(life.place)
+                if work < begun_ns:  # it works at its first element: that is no waiting
+                    ages.lived_ns -= period_ns
+                age = max(age, begun_ns)
+                life.weight = period_ns / min(period_ns, age) if age > 0 else 1.0
+            ages.worked_ns += life.weight * work
+        for node in fresh:
+            self._add(node, node.life.weight)
+            own, consumers = node.pair
+            if consumers > 0:
+                self._sums[node.index].ahead += node.elements - consumers
+                self._sums[node.index].ahead_lives += 1
+            if 0 < own <= _EARLY:
+                self._sums[node.index].early += own
+                self._sums[node.index].early_consumer += consumers
+        for life in worked:
+            life.fresh = False
+            self._sizes[life.place] = max(self._sizes[life.place], life.size)
+
+    def _pass_work_on(self, worked: dict[Life, float]) -> None:
+        """Counts the work of lives within a life as the outer one's, too."""
+        for life in reversed(list(worked)):
+            above = life.above
+            if above in worked and life.root is not None:
+                # Its elements stand for children that are gone in what was counted so far.
+                gone = life.root.elements * self._ages[life.place].work_ns
+                worked[above] += worked[life] - gone
+
+    def _begun_ns(self, place: int) -> float:
+        """Half of the longest element of what stands in the lives of a place: the one that is being made."""
+        longest = 0.0
+        for i in range(place, self._ends[place]):
+            sums = self._sums[i]
+            own = sums.processing_ns / sums.elements if sums.elements else 0.0
+            longest = max(longest, own + self._places[i].overhead_ns)
+        return longest / 2
+
+    def _costs(self, place: int, lives: float) -> tuple[float, float, float]:
+        """κ, g, and what of b has passed on average; only parallel interleaves have children wait for their turn."""
+        waits_for_turn = self._places[self._places[place].consumer].opens_ahead
+        stretch, wait_ns, once_ns = self._ages[place].costs(lives if waits_for_turn else 0.0)
+        return stretch, wait_ns, once_ns / 4
+
+    def _work(self, node: Node) -> float:
+        """What a node did since the last look, ns."""
+        elements, processing_ns, _ = node.before
+        own = float(node.processing_ns - processing_ns)
+        if node.alias:
+            return own
+        own += (node.elements - elements) * self._places[node.index].overhead_ns
+        for body in self._places[node.index].bodies:
+            # With what its children did that came and went.
+            own += (node.elements - elements) * self._ages[body].work_ns
+        return own
+
+    def _add(self, node: Node, weight: float) -> None:
+        """Adds what a node did since the last look."""
+        sums = self._sums[node.index]
+        elements, processing_ns, bytes_produced = node.before
+        node.before = (node.elements, node.processing_ns, node.bytes_produced)
+        sums.processing_ns += weight * (node.processing_ns - processing_ns)
+        if node.alias:
+            return
+        sums.elements += weight * (node.elements - elements)
+        sums.found += node.elements - elements
+        sums.most = max(sums.most, node.elements)
+        sums.bytes_produced += weight * (node.bytes_produced - bytes_produced)
+        if node.pair != node.paired:
+            sums.paired += weight * (node.pair[0] - node.paired[0])
+            sums.paired_consumer += weight * (node.pair[1] - node.paired[1])
+            sums.found_paired += node.pair[0] - node.paired[0]
+            sums.found_consumer += node.pair[1] - node.paired[1]
+            node.paired = node.pair
+        if node.index in self._concatenated:
+            self._add_concatenated(node, weight)
+
+    def _add_concatenated(self, node: Node, weight: float) -> None:
+        made = node.elements - node.all_before
+        node.all_before = node.elements
+        by_first = node.first_made - node.first_before
+        node.first_before = node.first_made
+        first, second = self._concatenated[node.index]
+        second_made = node.elements - node.first_made
+        if second_made > 0 and not node.second_seen:
+            node.second_seen = True
+            self._sums[first].ahead += node.first_made
+            self._sums[first].ahead_lives += 1
+        for index, own in ((first, by_first), (second, made - by_first)):
+            self._sums[index].paired += weight * own
+            self._sums[index].paired_consumer += weight * made
+            self._sums[index].found_paired += own
+            self._sums[index].found_consumer += made
+
+    def _take_spread(self, node: Node) -> None:
         """One more pair of looks, if elements were finished since the last one that saw some."""
         n = node.elements - node.looked_elements
         if not n:
@@ -354,13 +414,14 @@ class IteratorCounters:
         node.looked_elements, node.looked_ns = node.elements, node.processing_ns
 
     def _watch_caches(self) -> None:
-        fed = {node.consumer for node in self._live.values() if not node.alias}
+        fed = {node.life for node in self._live.values() if self._places[node.index].edge is Edge.CACHE}
         for node_id, node in self._live.items():
             watch = self._caches.get(node.index)
             if watch is None or node.alias or not node.elements:
                 continue
-            watch.fills = node_id in fed
-            if node_id in fed:
+            watch.fills = node.life in fed
+            watch.most = max(watch.most, node.elements)
+            if watch.fills:
                 watch.filling_nodes.add(node_id)
             elif node_id not in watch.filling_nodes:
                 # Its input was never there: the elements come from what an earlier pass stored.
@@ -374,6 +435,16 @@ def _difference(now: Count, before: Count) -> Count:
         max(0, now.processing_ns - before.processing_ns),
         max(0, now.bytes_produced - before.bytes_produced),
         now.spread,  # pairs of looks begin with the first look: nothing of it is from before
+    )
+
+
+def _now(proto: Any, second: Any) -> Now:
+    if proto is None:
+        return Now()
+    return Now(
+        proto.buffered_bytes + (second.buffered_bytes if second is not None else 0),
+        proto.buffered_elements + (second.buffered_elements if second is not None else 0),
+        tuple(Parameter(one.name, _in_force(one), one.min, one.max, one.tunable) for one in proto.parameters),
     )
 
 

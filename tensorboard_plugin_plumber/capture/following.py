@@ -209,7 +209,7 @@ class FollowedIterator:
         model, self._model = self._model, None
         if model is None or self.counters is None:
             return
-        self.counters.observe(model, self._map(model))
+        self.counters.observe(model, self._map(model), now_s)
         self.pipeline.autotune = autotune_of(model) or self.pipeline.autotune
         delivered = max(self._delivered, _root_elements(model))
         if delivered > self._delivered:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
-from tensorboard_plugin_plumber.capture.counters import Count
+from tensorboard_plugin_plumber.capture.counts import Count
 from tensorboard_plugin_plumber.capture.describe import Description
 
 # Under an endless repeat there is no end. A cache that serves never had an input.

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 from tensorboard_plugin_plumber.capture.consumer import ConsumerMeter
-from tensorboard_plugin_plumber.capture.counters import Count, Now, as_message
+from tensorboard_plugin_plumber.capture.counts import Count, Now, as_message
 from tensorboard_plugin_plumber.capture.describe import Description
 from tensorboard_plugin_plumber.capture.epochs import EpochStarts
 from tensorboard_plugin_plumber.capture.gil import PoolOnLock

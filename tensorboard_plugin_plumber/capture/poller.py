@@ -12,8 +12,9 @@ _FIRST_S = 2.0
 _AGAIN_S = 0.3
 _FIRST_PERIOD_S = 0.03
 _FIRST_SHARE = 0.01
-# While children come and go.
-_CLOSE_PERIOD_S = 0.1
+# While children come and go: what is made up of those nobody saw rests on those that looks find.
+_CLOSE_PERIOD_S = 0.03
+_CLOSE_SHARE = 0.003
 _FAR_PERIOD_S = 0.4
 # The model holds the last 100 gaps: a look every 50 steps misses none.
 _STEPS_PER_LOOK = 50
@@ -70,7 +71,8 @@ class Pace:
         period = _FIRST_PERIOD_S if fast else _CLOSE_PERIOD_S if close else _FAR_PERIOD_S
         if self._steps_per_s > 0:
             period = min(period, max(_SHORTEST_PERIOD_S, _STEPS_PER_LOOK / self._steps_per_s))
-        return min(_LONGEST_PERIOD_S, max(period, self._cost_s / (_FIRST_SHARE if fast else _SHARE)))
+        share = _FIRST_SHARE if fast else _CLOSE_SHARE if close else _SHARE
+        return min(_LONGEST_PERIOD_S, max(period, self._cost_s / share))
 
 
 class Poller:
