@@ -78,7 +78,8 @@ def environment(version: str) -> Path:
     """
     directory = ROOT / f".venv-tf{version}"
     stamp = directory / ".made-of"
-    wanted = hashlib.sha1((ROOT / "pyproject.toml").read_bytes(), usedforsecurity=False).hexdigest()
+    made_of = os.fsencode(ROOT) + (ROOT / "pyproject.toml").read_bytes()
+    wanted = hashlib.sha1(made_of, usedforsecurity=False).hexdigest()
     if stamp.is_file() and stamp.read_text() == wanted:
         return directory
     if not (directory / "bin" / "python").is_file():
