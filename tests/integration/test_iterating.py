@@ -459,6 +459,90 @@ def test_a_dataset_iterated_inside_the_generator_of_another(tmp_path: Path) -> N
     assert by_label(recorded(tmp_path)) == {"outer": 150, "validating": len(inner_steps)}
 
 
+_SEEDED = """
+import contextlib, os, sys
+if sys.argv[1]:
+    import tensorboard_plugin_plumber as plumber
+import numpy as np, tensorflow as tf
+
+tf.random.set_seed(7)
+shuffled = tf.data.Dataset.range(20).shuffle(9).map(lambda x: (x, tf.random.uniform([])))
+drawn = []
+
+@tf.function
+def epoch(given):
+    total = tf.constant(0.0)
+    for x, y in shuffled:
+        total += tf.cast(x, tf.float32) * y + tf.random.uniform([])
+    iterator = iter(shuffled)
+    for x, y in given:
+        total += next(iterator)[1] * y + tf.random.uniform([])
+    return total + given.reduce(0.0, lambda state, element: state * 0.9 + element[1])
+
+with plumber.trace(sys.argv[1]) if sys.argv[1] else contextlib.nullcontext():
+    for _ in range(2):
+        drawn.append(float(epoch(shuffled)))
+        drawn.append(float(shuffled.reduce(0.0, lambda state, element: state * 0.9 + element[1])))
+        drawn.append(float(tf.random.uniform([])))
+    drawn.extend(float(y) for _, y in shuffled)
+print("drawn", drawn, flush=True)
+os._exit(0)
+"""
+
+
+def test_seeded_randomness_is_the_same_with_boundaries(tmp_path: Path) -> None:
+    without, within = (
+        subprocess.run(
+            [sys.executable, "-c", _SEEDED, where], cwd=ROOT, timeout=120, capture_output=True, text=True
+        )
+        for where in ("", str(tmp_path))
+    )
+
+    assert without.returncode == within.returncode == 0, within.stderr
+    assert "drawn" in without.stdout
+    assert within.stdout == without.stdout
+    assert {one.pipeline.iterated_by for one in recorded(tmp_path)} >= {"tf.function", "reduce"}
+
+
+_AT_WORK = """
+import sys, threading, time, tensorflow as tf
+import tensorboard_plugin_plumber as plumber
+
+def slow(value):
+    time.sleep(0.5 if value > 20 else 0.01)
+    return value
+
+dataset = tf.data.Dataset.range(10**6).map(
+    lambda x: tf.ensure_shape(tf.numpy_function(slow, [x], tf.int64), []), num_parallel_calls=8
+).batch(2).prefetch(8)
+block = plumber.trace(sys.argv[1])
+block.__enter__()
+if sys.argv[2] == "thread":
+    threading.Thread(target=lambda: [None for _ in dataset], daemon=True).start()
+    time.sleep(1.5)
+else:
+    iterator = iter(dataset)
+    for _ in range(8):
+        next(iterator)
+print("end")
+"""
+
+
+@pytest.mark.parametrize("where", ["main", "thread"])
+def test_the_interpreter_ends_over_sleeping_calls_of_a_pipeline_at_work(where: str, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _AT_WORK, tmp_path, where],
+        cwd=ROOT,
+        timeout=90,
+        capture_output=True,
+        text=True,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.endswith("end\n")
+    assert [one.sample.steps > 0 for one in recorded(tmp_path)] == [True]
+
+
 _BEFORE_IMPORT = """
 import sys, time, tensorflow as tf
 iterator = iter(tf.data.Dataset.range(1000).map(lambda x: x * 2).batch(2))
