@@ -10,10 +10,12 @@ from tensorboard_plugin_plumber.capture import construction
 from tests.support.operators import CASES
 from tests.support.operators.case import Bench, Case, Row
 from tests.support.operators.contexts import CONTEXTS, Placed
+from tests.support.operators.coverage import known_names, page, public_names
 from tests.support.operators.measure import Measured, measure
 
 construction.install()
 CLOSE = 0.1
+PAGE = Path(__file__).parent.parent.parent / "docs" / "coverage.md"
 
 PLACED = [
     pytest.param(case, context, id=f"{case.name}-{context}")
@@ -49,6 +51,14 @@ def test_operator(case: Case, context: str, bench: Bench) -> None:
     # AND what runs for it, how often it was visited, and how many elements it delivered
     _check_counts(placed, measured, bench)
     assert measured.unmapped <= case.unmapped
+
+
+def test_every_public_name_of_tf_data_is_accounted_for() -> None:
+    assert public_names() - known_names() == set()
+
+
+def test_the_page_on_coverage_is_up_to_date() -> None:
+    assert PAGE.read_text() == page(), "run: python tools/coverage.py"
 
 
 def _check_counts(placed: Placed, measured: Measured, bench: Bench) -> None:
