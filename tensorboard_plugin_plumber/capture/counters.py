@@ -155,7 +155,11 @@ class IteratorCounters:
         return self._caches
 
     def _elements(self) -> list[float]:
-        fills = {i: float(watch.most) for i, watch in self._caches.items() if len(watch.filling_nodes) == 1}
+        fills = {
+            i: float(watch.most) if watch.serves else float("inf")
+            for i, watch in self._caches.items()
+            if len(watch.filling_nodes) == 1
+        }
         births = self._births()
         lives = {
             place: births.get(opener, self._sums[opener].elements)

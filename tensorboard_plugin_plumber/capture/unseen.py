@@ -102,7 +102,7 @@ def totals(
       where: of the operators.
       sums: of the looks so far.
       held: in the lives of now.
-      fills: by index of a cache that was filled once: elements of one pass of it.
+      fills: by index of a cache that was filled once: elements of one pass of it; infinite if it has not served.
       births: by index: elements that are known because each began a life.
       begun: by index: elements that no look can find, because they were being made.
       lives: by root of lives: how many there were, where that is known.
@@ -203,7 +203,7 @@ def _bytes(place: Place, own: Sums, consumer: Sums, size: Sequence[float]) -> fl
 
 def _below_cache(place: Place, own: Sums, cache: Sums, above: float, fills: Mapping[int, float]) -> float:
     if place.consumer in fills:
-        return max(own.elements, fills[place.consumer])
+        return max(own.elements, min(above, fills[place.consumer]))
     # One that only serves took nothing; of several, some fill, and some serve.
     return own.elements / cache.elements * above if cache.elements else own.elements
 

@@ -1,0 +1,97 @@
+"""Children that differ in length and in what they keep are counted, whether looks found them or not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tensorboard_plugin_plumber as plumber
+from tensorboard_plugin_plumber.events import reader
+
+CLOSE = 0.1
+SECONDS = 6.0
+
+
+class Calls:
+    """Elements that passed some places of a pipeline."""
+
+    def __init__(self) -> None:
+        self.by_name: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def count(self, name: str, seconds: float = 0.0) -> Callable[[tf.Tensor], tf.Tensor]:
+        def run(value: Any) -> Any:
+            time.sleep(seconds)
+            with self._lock:
+                self.by_name[name] += 1
+            return value
+
+        def passed_on(value: tf.Tensor) -> tf.Tensor:
+            return tf.ensure_shape(tf.numpy_function(run, [value], value.dtype), value.shape)
+
+        passed_on.__name__ = name
+        return passed_on
+
+
+def children(calls: Calls) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    """One to a thousand elements of a millisecond each; of long ones a tenth is kept, of short ones all."""
+    sizes = np.exp(np.random.default_rng(0).random(512) * np.log(1000)).astype(np.int64)
+    size, each = tf.constant(sizes), tf.constant(np.where(sizes > 30, 10, 1))
+
+    def child(i: tf.Tensor) -> tf.data.Dataset:
+        one = tf.data.Dataset.range(size[i % 512]).map(calls.count("inner", 0.001))
+        return one.filter(lambda x: x % each[i % 512] == 0).map(calls.count("kept"))
+
+    return child
+
+
+SHAPES: dict[str, Callable[[tf.data.Dataset, Calls], tf.data.Dataset]] = {
+    "flat_map": lambda ds, calls: ds.flat_map(children(calls)),
+    "sequential": lambda ds, calls: ds.interleave(children(calls), cycle_length=4),
+    "in epochs": lambda ds, calls: (
+        tf.data.Dataset.range(60).map(calls.count("inner", 0.0005)).filter(lambda x: x % 3 == 0).repeat()
+    ),
+    "concatenated in epochs": lambda ds, calls: (
+        tf.data.Dataset.range(30)
+        .map(calls.count("inner"))
+        .concatenate(tf.data.Dataset.range(20).map(calls.count("second")))
+        .repeat()
+    ),
+    "windows": lambda ds, calls: tf.data.Dataset.range(10**7).group_by_window(
+        lambda x: x % 7, lambda key, window: window.map(calls.count("inner")).batch(4), window_size=20
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+def test_children_of_all_lengths(shape: str, tmp_path: Path) -> None:
+    # GIVEN children most of which come and go between two looks
+    calls = Calls()
+    dataset = SHAPES[shape](tf.data.Dataset.range(10**6), calls)
+
+    with plumber.trace(tmp_path):
+        end_s = time.perf_counter() + SECONDS
+        for _ in dataset:
+            if time.perf_counter() > end_s:
+                break
+        expected = dict(calls.by_name)
+    (recording,) = reader.read(tmp_path)
+    (pipeline,) = recording.graph.pipelines
+    last = [sample.pipelines[0] for sample in recording.samples if sample.pipelines][-1]
+
+    # THEN each operator has as many elements as its function counted
+    for operator in pipeline.operators:
+        if operator.label in expected and operator.HasField("running"):
+            running = pipeline.running[operator.running]
+            fused = running.batch_size if running.type == "MapAndBatch" else 1
+            counted = last.operators[operator.running].elements * fused
+            assert counted == pytest.approx(expected[operator.label], rel=CLOSE), operator.label
