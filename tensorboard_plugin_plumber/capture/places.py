@@ -310,7 +310,8 @@ def _line_in_source(call: Call, path: str, line: int) -> int:
         - 1
     )
     if not 0 <= rank < len(found):
-        return line if hasattr(statement, "body") else statement.lineno
+        # A call of a class stands where autograph says; a function under another name, at the statement.
+        return line if call.method == "__init__" or hasattr(statement, "body") else statement.lineno
     return found[rank].end_lineno or line
 
 
