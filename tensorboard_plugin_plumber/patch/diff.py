@@ -236,11 +236,18 @@ def _instruction(change: a.Change, row: a.OperatorRow | None, reason: str) -> st
 
 
 def _diff(path: str, before: str, after: str) -> str:
-    relative = os.path.relpath(path)
-    name = Path(os.path.basename(path) if relative.startswith("..") else relative).as_posix()
+    name = _name_in_repository(Path(path))
     lines = difflib.unified_diff(
         before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
     )
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
     )
+
+
+def _name_in_repository(path: Path) -> str:
+    """The path from the top of its repository; without one, the file's name: the same wherever this runs."""
+    for folder in path.parents:
+        if (folder / ".git").exists():
+            return path.relative_to(folder).as_posix()
+    return path.name

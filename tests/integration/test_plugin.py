@@ -15,6 +15,7 @@ import pytest
 from tensorboard_plugin_plumber.events import reader
 from tensorboard_plugin_plumber.events.writer import EventWriter
 from tensorboard_plugin_plumber.model.analyse import analyse
+from tensorboard_plugin_plumber.patch.diff import fill_patch
 from tensorboard_plugin_plumber.report import Report
 from tests.conftest import RecordedRun
 from tests.support.records import START_S, Training
@@ -95,7 +96,9 @@ def test_runs(board: TensorBoard) -> None:
 def test_analysis_of_a_real_run_is_that_of_the_report(board: TensorBoard, logdir: Path) -> None:
     # GIVEN what the command line makes of the same files
     (recording,) = (recording for recording in reader.read(logdir) if recording.run == "real")
-    expected = Report(analyse(recording)).to_dict()
+    made = analyse(recording)
+    fill_patch(made, since_s=recording.graph.session.start_time_s)
+    expected = Report(made).to_dict()
     # WHEN the tab asks
     reply = board.plumber("analysis", run="real")
     # THEN it is the same, however TensorBoard stores it

@@ -245,3 +245,12 @@ def test_a_line_that_makes_several_operators_is_left_to_the_user(train):
     found = patch_of(made)
     assert found.diff == ""
     assert "2 operators come from this line" in found.instructions[0]
+
+
+def test_a_diff_names_files_from_the_top_of_their_repository(tmp_path):
+    path = tmp_path / "input" / "train.py"
+    path.parent.mkdir()
+    path.write_text(ONE_LINE)
+    assert patch_of(analysis(path, PARALLEL)).diff.startswith("--- a/train.py\n")
+    (tmp_path / ".git").mkdir()
+    assert patch_of(analysis(path, PARALLEL)).diff.startswith("--- a/input/train.py\n")
