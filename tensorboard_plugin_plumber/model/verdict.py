@@ -10,6 +10,7 @@ from tensorboard_plugin_plumber.model import words
 from tensorboard_plugin_plumber.model.bounds import Bound, Kind, iterators_beside
 from tensorboard_plugin_plumber.model.estimate import Estimate
 from tensorboard_plugin_plumber.model.plan import constraint_of
+from tensorboard_plugin_plumber.model.uncounted import uncounted_wait
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
@@ -81,6 +82,19 @@ def bottleneck_of(estimate: Estimate, binding: Bound, consumer_binds: bool) -> a
         )
     if not math.isfinite(binding.rate):
         return a.Bottleneck(sentence="Nothing that was measured limits the rate.")
+    wait = uncounted_wait(estimate, binding.rate)
+    if wait is not None:
+        reader = network.operators[wait.reader]
+        return a.Bottleneck(
+            operator=reader.id,
+            operators=[reader.id],
+            constraint=a.CONSTRAINT_THREAD,
+            sentence=(
+                f"{words.duration(wait.step_s)} of each {words.duration(wait.period_s)} per step are nobody's work and "
+                f"most cores idle: the pipeline waits outside of what TensorFlow counts, most likely where "
+                f"{reader.label} opens and reads one file at a time."
+            ),
+        )
     ids = [network.operators[i].id for i in binding.operators]
     found = a.Bottleneck(
         operators=ids,

@@ -12,15 +12,13 @@ from tensorboard_plugin_plumber.model.findings.case import (
     Case,
     cheaper,
     cores_used,
-    own_cores,
     severity,
 )
 from tensorboard_plugin_plumber.model.network import Settings
+from tensorboard_plugin_plumber.model.uncounted import READERS, uncounted_wait
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
-#: Sources that read files.
-_READERS = frozenset({"TFRecord", "TextLine", "FixedLengthRecord", "Csv", "CSV"})
 #: Inflating gives about so many bytes per core second (`python -m benchmarks.inflate`).
 _INFLATED_BYTES_PER_S = 5e8
 #: Smaller files than this cost more to open than to read.
@@ -28,8 +26,6 @@ _SMALL_BYTES = 256e3
 _MANY_FILES = 32
 #: What any disk gives, bytes/s: reading that is so much slower than this is no matter of bytes.
 _SLOW_BYTES_PER_S = 50e6
-#: With the observed rate below this share of the bound, something is not counted.
-_EXPLAINED = 0.5
 #: Readers side by side that any storage serves.
 _READERS_WAITING = 8
 
@@ -47,7 +43,7 @@ def sequential_read(case: Case) -> Iterator[a.Finding]:
                 reader = -1
                 break
             reader = j
-        if written.type not in _READERS or reader < 0 or network.current.choices[i].parallel:
+        if written.type not in READERS or reader < 0 or network.current.choices[i].parallel:
             continue
         files = _files(case, network.operators[i].id)
         if files is not None and files.complete and files.count < 2 and not network.enclosing[i]:
@@ -90,38 +86,26 @@ def _read_by(case: Case, reader: int, side_by_side: int) -> Settings:
 def unexplained_waiting(case: Case) -> Iterator[a.Finding]:
     """Nothing that is counted explains the time, hardly a core is in use, and files are opened one at a time."""
     network = case.estimate.network
-    rate = network.observed_rate
-    alone = case.pipeline.consumer == m.CONSUMER_NONE or case.estimate.consumer.input_bound
-    bound = case.binding.rate
-    if not alone or not rate or not math.isfinite(bound) or rate > _EXPLAINED * bound:
+    wait = uncounted_wait(case.estimate, case.binding.rate)
+    if wait is None:
         return
-    if own_cores(case) > 0.5 * network.limits.cores:
-        return
-    for i, written in enumerate(case.estimate.written):
-        if not network.operators[i].interleave or network.current.choices[i].parallel:
-            continue
-        reads = [j for j in case.below(i) if case.estimate.written[j].type in _READERS]
-        if not reads or any(network.current.choices[j].parallel for j in network.enclosing[i]):
-            continue
-        cycle = network.operators[i].cycle_length or 1
-        calls = max(cycle, 2)
-        yield a.Finding(
-            code="sequential-read",
-            severity=a.SEVERITY_MEDIUM,
-            operator=network.operators[i].id,
-            message=(
-                f"Of each {words.duration(1 / rate)} per step, {words.duration(1 / rate - 1 / bound)} are nobody's "
-                f"work, with {words.cores(own_cores(case))} of {network.limits.cores:g} in use: the pipeline waits "
-                f"outside of what TensorFlow counts. {network.operators[i].label} opens and reads one file at a "
-                "time, so that "
-                "each waiting for the storage stops all of it."
-            ),
-            fix=(
-                f".interleave({written.function.name or '…'}, cycle_length={calls}, num_parallel_calls={calls}): the "
-                "order of elements stays."
-            ),
-        )
-        return
+    operator, written = network.operators[wait.reader], case.estimate.written[wait.reader]
+    calls = max(operator.cycle_length or 1, 2)
+    yield a.Finding(
+        code="sequential-read",
+        severity=a.SEVERITY_MEDIUM,
+        operator=operator.id,
+        message=(
+            f"Of each {words.duration(wait.period_s)} per step, {words.duration(wait.step_s)} are nobody's work, with "
+            f"{words.cores(wait.cores)} of {network.limits.cores:g} in use: the pipeline waits outside of what "
+            f"TensorFlow counts. {operator.label} opens and reads one file at a time, so that each waiting for the "
+            "storage stops all of it."
+        ),
+        fix=(
+            f".interleave({written.function.name or '…'}, cycle_length={calls}, num_parallel_calls={calls}): the "
+            "order of elements stays."
+        ),
+    )
 
 
 def compressed_input(case: Case) -> Iterator[a.Finding]:

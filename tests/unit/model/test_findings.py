@@ -253,6 +253,11 @@ def test_time_that_nothing_explains_points_at_the_reader_that_opens_one_file_at_
     assert finding.operator == "op1"
     assert "outside of what TensorFlow counts" in finding.message
     assert not finding.HasField("gain")
+    # THEN the bottleneck says the same, and is no more than tentative
+    analysis = analyse(waiting_interleave(rate=8))
+    assert analysis.bottleneck.operator == "op1"
+    assert "most likely" in analysis.bottleneck.sentence
+    assert analysis.verdict.tentative
     # THEN it says nothing where the counters explain the rate, or the reads are side by side
     assert "outside" not in found(waiting_interleave(rate=1400))["sequential-read"].message
     assert "sequential-read" not in found(waiting_interleave(rate=8, parallel=True))
