@@ -17,6 +17,7 @@ from tensorboard_plugin_plumber.model.findings.case import (
     map_call,
     severity,
 )
+from tensorboard_plugin_plumber.model.uncounted import uncounted_wait
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 
 
@@ -188,6 +189,8 @@ def ordered_stragglers(case: Case) -> Iterator[a.Finding]:
     bound = next((b for b in case.bounds if b.kind is not Kind.CONSUMER), None)
     if bound is None or not bound.stragglers or bound.calls_of is None:
         return
+    if uncounted_wait(case.estimate, bound.rate) is not None:
+        return  # what binds is something else
     i = bound.calls_of
     operator = network.operators[i]
     operators = tuple(replace(o, ordered=False) if j == i else o for j, o in enumerate(network.operators))
