@@ -62,7 +62,7 @@ def test_a_block_in_which_nothing_can_be_seen_says_so(
             pass
 
     (said,) = [record.getMessage() for record in caplog.records if "saw no dataset" in record.getMessage()]
-    assert "inside a tf.function" in said
+    assert "Of a tf.function it sees" in said
 
 
 def test_an_iterator_made_before_the_block_is_counted_from_its_beginning(tmp_path: Path) -> None:
