@@ -27,6 +27,8 @@ _ALIASES = {
     "MemoryCache": "Cache",
     "FileCache": "Cache",
     "Tensor": "FromTensor",
+    # Which filters TensorFlow made parallel is worked out, not read.
+    "ParallelFilter": "Filter",
 }
 # Second nodes of an operator: they stand directly below its first and count the same elements.
 _SECOND = re.compile(
@@ -67,7 +69,7 @@ class _Aligner:
     """One walk over one model."""
 
     def __init__(self, description: Description, nodes: Any, known: Mapping[int, int]) -> None:
-        self._names = [_normal(one.type) for one in description.pipeline.running]
+        self._names = [normal(one.type) for one in description.pipeline.running]
         self._inputs = description.inputs
         self._bodies = description.bodies
         self._nodes = nodes
@@ -177,7 +179,7 @@ class _Aligner:
         return as_input > 0 and as_input >= as_body
 
     def _fits(self, node: int, index: int) -> bool:
-        return _normal(self._nodes[node].name) == self._names[index]
+        return normal(self._nodes[node].name) == self._names[index]
 
     def _score(self, node: int, index: int, depth: int) -> int:
         """How many operators agree, from the two down; 0 if the two themselves do not."""
@@ -199,7 +201,7 @@ def _is_second(name: str) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _normal(name: str) -> str:
+def normal(name: str) -> str:
     """A name without version and variants: "FiniteRepeat" -> "Repeat", "BatchV2" -> "Batch"."""
     short = re.sub(r"V\d+$", "", name)
     return _ALIASES.get(short, short)

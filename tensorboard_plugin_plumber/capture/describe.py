@@ -170,6 +170,9 @@ def _is_keras_own(operator: Written) -> bool:
 
 
 def _is_head(one: Running, operator: Written) -> bool:
+    """Whether it is the operator's own, not a part of it, and not another's that does its work too."""
+    if not one.node.tags:
+        return graphs.base_op(one.node.op) == graphs.base_op(operator.head.op)
     return bool(set(operator.head.tags) & set(one.node.tags))
 
 

@@ -18,6 +18,8 @@ from typing import Any
 from tensorflow.core.framework import dataset_metadata_pb2, graph_pb2
 from tensorflow.python.framework import op_def_registry, tensor_util
 
+from tensorboard_plugin_plumber.capture import parallel_filters
+
 _DATASET_OP = re.compile(r"Dataset(V\d+)?$")
 _NO_DATASETS = frozenset({"DeleteDataset", "FinalizeDataset", "RegisterDataset", "RegisterDatasetV2"})
 _TAG = re.compile(r"#(\d+)")
@@ -180,10 +182,15 @@ def finalise(graph: Any, dataset: Any) -> Graphs:
                 count += 1
     variant = gen_experimental_dataset_ops.dataset_from_graph(tagged.SerializeToString())
     structure = dataset._flat_structure
+    parallel = parallel_filters.asked_for(dataset.options())
     final = gen_dataset_ops.finalize_dataset(
-        variant, output_types=structure["output_types"], output_shapes=structure["output_shapes"]
+        parallel_filters.left_alone(variant, structure) if parallel else variant,
+        output_types=structure["output_types"],
+        output_shapes=structure["output_shapes"],
     )
     runs = serialise(final)
+    if parallel:
+        parallel_filters.make_parallel(runs)
     library = {function.signature.name: function for function in tagged.library.function}
     return Graphs(tree(tagged), tree(runs), library, names)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 from tensorboard_plugin_plumber.capture import graphs
 from tensorboard_plugin_plumber.capture.graphs import Node
-from tensorboard_plugin_plumber.capture.written import Written
+from tensorboard_plugin_plumber.capture.written import Written, kind_of
 
 _FINITE_AND_NOT = {"RepeatDataset": "Repeat", "TakeDataset": "Take", "SkipDataset": "Skip"}
 _MODEL_NAMES = {
@@ -14,6 +15,7 @@ _MODEL_NAMES = {
     "ShuffleDataset": "Shuffle",
     "ShuffleAndRepeatDataset": "ShuffleAndRepeat",
 }
+_FILTERS = frozenset({"Filter", "ParallelFilter"})
 
 
 @dataclass
@@ -61,6 +63,8 @@ def match(running: Node, written: Written) -> list[Running]:
     found: list[Running] = []
     claimed: set[int] = set()
     _walk(running, [written.head], None, False, owner, claimed, found)
+    for each in found:
+        _give_back_filters(each)
     number = 0
     for each in found:
         if not each.operators:
@@ -131,6 +135,19 @@ def _sources(node: Node, context: list[Node], claimed: set[int]) -> list[Node]:
                 if not wanted:
                     return sources
     return sources
+
+
+def _give_back_filters(one: Running) -> None:
+    """A filter that drops what the map below it has chosen, where TensorFlow fused map and predicate.
+
+    The rewrite names the map only; the filter behind it is the user's, and has the count of what it lets through.
+    """
+    if one.operators or one.node.tags or kind_of(one.node.op) not in _FILTERS or len(one.children) != 1:
+        return
+    chosen = one.children[0].operators
+    filters = list(itertools.takewhile(lambda operator: operator.type == "Filter", chosen))
+    if len(filters) < len(chosen):
+        one.operators = filters
 
 
 def _chain(context: list[Node]) -> list[Node]:

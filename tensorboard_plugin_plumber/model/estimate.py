@@ -287,6 +287,8 @@ class _Builder:
     def _carrier(self, running: int) -> str:
         """The operator that carries the cost of a running operator: the function's, else the downstream one."""
         names = [i for i in self.pipeline.running[running].operators if i in self.by_id]
+        # A filter whose predicate the map before it computes has an operator of its own.
+        names = [i for i in names if self.by_id[i].running == running] or names
         with_function = [i for i in names if self.by_id[i].HasField("function")]
         chosen = with_function if self.pipeline.running[running].calls_function and with_function else names
         return chosen[0] if chosen else ""

@@ -68,16 +68,27 @@ def _row(pipeline: m.Pipeline, operator: m.Operator) -> a.OperatorRow:
     if operator.HasField("cache") and not operator.cache.allowed and operator.cache.reason:
         row.cache_refused = operator.cache.reason
     if operator.HasField("running"):
-        running = pipeline.running[operator.running]
-        row.runs_as = running.type
-        if len(running.operators) > 1:
-            row.runs_with.extend(running.operators)
+        row.runs_as = pipeline.running[operator.running].type
+        together = pipeline.running[_joint(pipeline, operator)].operators
+        row.runs_with.extend(together if len(together) > 1 else ())
     show_files(row, pipeline, operator)
     row.dropped = (
         not operator.HasField("running") and not operator.injected and not _elsewhere(pipeline, operator)
     )
     row.facts.extend(_edge_fact(fact) for fact in operator.facts)
     return row
+
+
+def _joint(pipeline: m.Pipeline, operator: m.Operator) -> int:
+    """Index of the running operator that does its work, together with other operators' where it is fused.
+
+    It is the operator's own, but for a filter whose predicate the map before it computes.
+    """
+    own = operator.running
+    if operator.type != "Filter":
+        return own
+    those = [r for r, one in enumerate(pipeline.running) if operator.id in one.operators]
+    return max(those, key=lambda r: len(pipeline.running[r].operators), default=own)
 
 
 def _elsewhere(pipeline: m.Pipeline, operator: m.Operator) -> bool:
@@ -159,6 +170,9 @@ def _measured(
         fill = _buffer_fill(pipeline.running[r], last)
         if fill is not None:
             row.buffer_fill = fill
+    if _is_between_filters(pipeline, operator):
+        for name in ("visit_ratio", "elements", "bytes_per_s"):
+            row.ClearField(name)
     return row
 
 
@@ -196,12 +210,20 @@ def _max_rate(estimate: Estimate, position: int) -> float:
 
 def _carrier(pipeline: m.Pipeline, operator: m.Operator, estimate: Estimate) -> str | None:
     """The operator that carries the joint cost of the fused operator that `operator` is part of."""
-    members = [i for i in pipeline.running[operator.running].operators if i in estimate.position]
+    joint = _joint(pipeline, operator)
+    members = [i for i in pipeline.running[joint].operators if i in estimate.position]
     if len(members) < 2:
         return None
     by_id = {o.id: o for o in pipeline.operators}
+    members = [i for i in members if by_id[i].running == joint] or members
     carriers = [i for i in members if by_id[i].HasField("function")] or members
     return carriers[0] if carriers[0] != operator.id else None
+
+
+def _is_between_filters(pipeline: m.Pipeline, operator: m.Operator) -> bool:
+    """Whether it is a filter of several in one, and not the last: how much it lets through is not counted."""
+    together = pipeline.running[operator.running].operators
+    return operator.type == "Filter" and operator.id in together[1:]
 
 
 def _relative_spread(windows: Windows) -> list[float]:

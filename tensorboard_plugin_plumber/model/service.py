@@ -254,8 +254,20 @@ def _functions(pipeline: m.Pipeline) -> list[m.UserFunction | None]:
     functions = {o.id: o.function for o in pipeline.operators if o.HasField("function")}
     for r, running in enumerate(pipeline.running):
         if running.calls_function:
-            found[r] = next((functions[i] for i in running.operators if i in functions), None)
+            fused = [functions[i] for i in running.operators if i in functions]
+            found[r] = fused[0] if len(fused) == 1 else _as_one(fused)
     return found
+
+
+def _as_one(fused: list[m.UserFunction]) -> m.UserFunction | None:
+    """What holds of several functions that one call runs through; None if there are none."""
+    if not fused:
+        return None
+    return m.UserFunction(
+        name=fused[0].name,
+        python=any(one.python for one in fused),
+        may_wait=any(one.may_wait for one in fused),
+    )
 
 
 def _share_on_core(totals: Totals, calls_s: float, some_wait: bool) -> float:
