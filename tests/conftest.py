@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,6 +11,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+
+
+def pytest_runtest_setup() -> None:
+    """Programs that tests start see the environment of a user's shell.
+
+    TensorFlow imports JAX where that is installed, and JAX sets this variable for all children of the process.
+    """
+    os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
 
 
 @dataclass(frozen=True)
