@@ -17,6 +17,7 @@ from typing import Any
 from tensorboard_plugin_plumber.capture.counts import Count, Now, Parameter, Spread
 from tensorboard_plugin_plumber.capture.edges import CACHE, Edge, openers, places, survivors
 from tensorboard_plugin_plumber.capture.lives import Ages, Life, Node
+from tensorboard_plugin_plumber.capture.tally import Tally
 from tensorboard_plugin_plumber.capture.unseen import Held, Sums, totals
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
@@ -51,10 +52,19 @@ class IteratorCounters:
       running: the operators that run, pre-order, index 0 the root.
       bodies: indices of the roots of function bodies: what the functions of interleave, flat_map
         and their like return, whose elements these hand on one by one.
+      at_start: `flushed.flushed` when the iterator was made; None if that is not known.
     """
 
-    def __init__(self, running: Sequence[m.RunningOperator], bodies: Collection[int]) -> None:
+    def __init__(
+        self,
+        running: Sequence[m.RunningOperator],
+        bodies: Collection[int],
+        at_start: Mapping[str, int] | None = None,
+    ) -> None:
         self._places = places(running, bodies)
+        self._tally = Tally(running, self._places, at_start) if at_start is not None else None
+        if self._tally is not None and not self._tally.is_needed:
+            self._tally = None
         self._caches = {i: CacheWatch() for i, op in enumerate(running) if CACHE.match(op.type)}
         self._concatenated: dict[int, tuple[int, int]] = {}
         for i, place in enumerate(self._places):
@@ -86,7 +96,13 @@ class IteratorCounters:
         self._looked_s: float | None = None
         self.root_elements = 0
 
-    def observe(self, model: Any, mapping: Mapping[int, int], now_s: float | None = None) -> None:
+    def observe(
+        self,
+        model: Any,
+        mapping: Mapping[int, int],
+        now_s: float | None = None,
+        flushed: Mapping[str, int] | None = None,
+    ) -> None:
         """Takes one snapshot.
 
         Args:
@@ -94,6 +110,7 @@ class IteratorCounters:
           mapping: node id to index into the running operators, as `align` makes it. Nodes that
             are absent are passed over.
           now_s: `perf_counter` at which it was taken; now if left out.
+          flushed: `flushed.flushed` at that time, if it is known.
         """
         now_s = time.perf_counter() if now_s is None else now_s
         period_ns = 0.0 if self._looked_s is None else max(0.0, now_s - self._looked_s) * 1e9
@@ -117,6 +134,8 @@ class IteratorCounters:
         self._add_up(period_ns, strangers)
         if self._caches:
             self._watch_caches()
+        if self._tally is not None and flushed is not None:
+            self._tally.look(model, mapping, flushed, self._estimated)
 
     def start_here(self) -> None:
         """Leaves out all that was counted before now, of an iterator made before the session."""
@@ -155,12 +174,20 @@ class IteratorCounters:
         return self._caches
 
     def _elements(self) -> list[float]:
+        estimated = self._estimated()
+        if self._tally is None:
+            return estimated
+        births = self._births()
+        exact = self._tally.exact(estimated, [sums.found for sums in self._sums], births)
+        return self._estimated(births | exact) if exact else estimated
+
+    def _estimated(self, births: Mapping[int, float] | None = None) -> list[float]:
         fills = {
             i: float(watch.most) if watch.serves else float("inf")
             for i, watch in self._caches.items()
             if len(watch.filling_nodes) == 1
         }
-        births = self._births()
+        births = self._births() if births is None else births
         lives = {
             place: births.get(opener, self._sums[opener].elements)
             for place, opener in self._openers.items()

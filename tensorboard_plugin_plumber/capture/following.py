@@ -15,6 +15,7 @@ from tensorboard_plugin_plumber.capture.autotune import autotune_of
 from tensorboard_plugin_plumber.capture.consumer import GapReader, Phase, StepJoin, WindowJoin
 from tensorboard_plugin_plumber.capture.counters import IteratorCounters
 from tensorboard_plugin_plumber.capture.epochs import FirstElement
+from tensorboard_plugin_plumber.capture.flushed import flushed
 from tensorboard_plugin_plumber.capture.pipeline import FollowedPipeline
 from tensorboard_plugin_plumber.capture.request_clock import RequestClock, RequestJoin
 from tensorboard_plugin_plumber.capture.threads import ThreadTime
@@ -96,6 +97,8 @@ class FollowedIterator:
       without_model: autotune is off.
       made_in: the phase in which it was made.
       changes: how often operators had come or gone at a look.
+      flushed_at_start: `flushed.flushed` when it was made.
+      flushed_at_end: likewise, once it is gone.
       last_dataset: the dataset, from the iterator's death to the last look: it may be all that is left.
     """
 
@@ -121,9 +124,12 @@ class FollowedIterator:
     without_model: bool = False
     made_in: Phase | None = None
     changes: int = 0
+    flushed_at_start: Mapping[str, int] | None = field(default_factory=flushed)
+    flushed_at_end: Mapping[str, int] | None = None
     _first: FirstElement = field(default_factory=lambda: FirstElement(time.perf_counter()))
     _first_said: bool = False
     _model: Any = None
+    _flushed: Mapping[str, int] | None = None
     _asked: Any = None
     _base_model: Any = None
     _base: int = 0
@@ -162,6 +168,7 @@ class FollowedIterator:
         content = self.last_content if self.gone else self._read_alive()
         if content is None:
             return Look(used=self.without_model)
+        self._flushed = self.flushed_at_end if self.gone else flushed()
         self._model = model = iterators.parse_model(content)
         delivered = _root_elements(model)
         if self.before_session and self.pipeline is None and self._base_model is None:
@@ -187,7 +194,9 @@ class FollowedIterator:
         if self.without_model:
             return
         bodies = {root for roots in pipeline.description.bodies for root in roots}
-        self.counters = IteratorCounters(pipeline.message.running, bodies)
+        self.counters = IteratorCounters(
+            pipeline.message.running, bodies, None if self.before_session else self.flushed_at_start
+        )
         if self._base_model is not None:
             self.counters.observe(self._base_model, self._map(self._base_model))
             self.counters.start_here()
@@ -209,7 +218,7 @@ class FollowedIterator:
         model, self._model = self._model, None
         if model is None or self.counters is None:
             return
-        self.counters.observe(model, self._map(model), now_s)
+        self.counters.observe(model, self._map(model), now_s, self._flushed)
         self.pipeline.autotune = autotune_of(model) or self.pipeline.autotune
         delivered = max(self._delivered, _root_elements(model))
         if delivered > self._delivered:

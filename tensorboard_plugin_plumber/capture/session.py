@@ -27,6 +27,7 @@ from tensorboard_plugin_plumber.capture import (
 )
 from tensorboard_plugin_plumber.capture.boundary import Pass
 from tensorboard_plugin_plumber.capture.consumer import Phase, StepClock
+from tensorboard_plugin_plumber.capture.flushed import flushed
 from tensorboard_plugin_plumber.capture.following import FollowedIterator, Requests
 from tensorboard_plugin_plumber.capture.looks import Looks
 from tensorboard_plugin_plumber.capture.poller import Poller
@@ -221,6 +222,7 @@ class CaptureSession:
 
         def at_end(content: bytes | None) -> None:
             followed.last_content = content
+            followed.flushed_at_end = flushed()
             followed.last_times = threads.times_of(followed.thread_ids)
             if followed.pipeline is None:
                 followed.last_dataset = dataset

@@ -103,7 +103,7 @@ def totals(
       sums: of the looks so far.
       held: in the lives of now.
       fills: by index of a cache that was filled once: elements of one pass of it; infinite if it has not served.
-      births: by index: elements that are known because each began a life.
+      births: by index: elements that are known, because each began a life or because sums tell.
       begun: by index: elements that no look can find, because they were being made.
       lives: by root of lives: how many there were, where that is known.
     """
