@@ -84,8 +84,12 @@ def serialisable(dataset: Any) -> Serialisable:
     if not survey.changes[id(dataset)]:
         return Serialisable(dataset)
     _patch()
+    copier = _Copier(survey)
     try:
-        return Serialisable(_Copier(survey).copy(dataset), left_out)
+        for one in survey.order:  # from below, so that copying one never has to copy a long chain below it
+            if survey.height(one) >= survey.lowest:
+                copier.copy(one)
+        return Serialisable(copier.copy(dataset), left_out)
     except CannotCopy:
         if survey.held_bytes > TOO_LARGE_BYTES or survey.transfers or left_out:
             raise

@@ -14,6 +14,8 @@ TOO_LARGE_BYTES = 64 << 20
 _SOURCES = frozenset({"_TensorSliceDataset", "_TensorDataset"})
 # Operators that are described, at most. Datasets that are used more than once stand at each of their places.
 _MOST_PLACES = 1000
+# Operators one below the other, at most: what walks through them calls itself for each.
+_DEEPEST = 250
 
 
 def source_bytes(dataset: Any) -> int:
@@ -55,6 +57,7 @@ class Survey:
       held_bytes: of arrays, captured tensors and variables, all together.
       transfers: it copies elements to a device.
       lowest: operators that are not so high above their farthest source are left out.
+      order: the datasets, each after all that stand below it.
     """
 
     def __init__(self) -> None:
@@ -62,25 +65,40 @@ class Survey:
         self.held_bytes = 0
         self.transfers = False
         self.lowest = 0
+        self.order: list[Any] = []
         self._heights: dict[int, int] = {}
+        # Operators from a dataset down, each counted at every place where it stands.
+        self._sizes: dict[int, int] = {}
 
     def look_at(self, dataset: Any) -> bool:
         """Looks at a dataset and all below; returns whether it has to be copied."""
-        known = self.changes.get(id(dataset))
-        if known is not None:
-            return known
-        if is_transfer(dataset):
-            self.transfers = self.changes[id(dataset)] = True
-            return True
+        waiting = [dataset]
+        while waiting:
+            one = waiting[-1]
+            inputs = () if is_transfer(one) else tuple(inputs_of(one))
+            unknown = [below for below in inputs if id(below) not in self.changes]
+            if unknown and id(one) not in self.changes:
+                waiting += unknown
+                continue
+            waiting.pop()
+            if id(one) not in self.changes:
+                self._note(one, inputs)
+        return self.changes[id(dataset)]
+
+    def _note(self, dataset: Any, inputs: tuple[Any, ...]) -> None:
+        """Notes what a dataset holds; its inputs are known."""
         held = source_bytes(dataset)
         captured = sum(one.bytes for wrapper in traced_of(dataset) for one in captures_of(wrapper))
-        self.held_bytes += held + captured
-        inputs = inputs_of(dataset)
-        below = [self.look_at(one) for one in inputs]
+        transfer = is_transfer(dataset)
+        if transfer:
+            self.transfers = True
+        else:
+            self.held_bytes += held + captured
         self._heights[id(dataset)] = 1 + max((self.height(one) for one in inputs), default=-1)
-        changed = any(below) or max(held, captured) > LARGE_BYTES
-        self.changes[id(dataset)] = changed
-        return changed
+        self._sizes[id(dataset)] = 1 + sum(self._sizes[id(one)] for one in inputs)
+        below = any(self.changes[id(one)] for one in inputs)
+        self.changes[id(dataset)] = transfer or below or max(held, captured) > LARGE_BYTES
+        self.order.append(dataset)
 
     def height(self, dataset: Any) -> int:
         """Operators between a dataset and its farthest source."""
@@ -88,8 +106,9 @@ class Survey:
 
     def leave_out(self, root: Any) -> int:
         """Chooses `lowest` so that not too many operators are left; returns how many are left out."""
-        whole = self._places(root, 0, {})
-        kept = whole
+        whole = self._sizes[id(root)]
+        self.lowest = max(0, self.height(root) - _DEEPEST)
+        kept = self._places(root, self.lowest, {})
         while kept > _MOST_PLACES and self.lowest < self.height(root):
             self.lowest += 1
             kept = self._places(root, self.lowest, {})
