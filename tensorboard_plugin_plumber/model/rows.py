@@ -15,8 +15,8 @@ from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 NAN = float("nan")
-# Operators whose inputs run where nothing can be seen.
-_RUNS_ELSEWHERE = frozenset({"PrefetchToDevice", "CopyToDevice", "DataService"})
+#: Operators whose inputs run where nothing can be seen.
+RUNS_ELSEWHERE = frozenset({"PrefetchToDevice", "CopyToDevice", "DataService"})
 _FACT_KINDS = {
     m.FACT_RANDOM: "random",
     m.FACT_SIDE_EFFECT: "side-effect",
@@ -96,7 +96,7 @@ def _elsewhere(pipeline: m.Pipeline, operator: m.Operator) -> bool:
     by_id = {one.id: one for one in pipeline.operators}
     above = by_id.get(operator.parent)
     while above is not None:
-        if above.type in _RUNS_ELSEWHERE:
+        if above.type in RUNS_ELSEWHERE:
             return True
         above = by_id.get(above.parent)
     return False

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 from tensorboard_plugin_plumber.model import words
 from tensorboard_plugin_plumber.model.bounds import Kind
+from tensorboard_plugin_plumber.model.estimate import label_of
 from tensorboard_plugin_plumber.model.findings.case import LEAST_GAIN, Case, severity
+from tensorboard_plugin_plumber.model.rows import RUNS_ELSEWHERE
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 
 
@@ -63,7 +65,11 @@ def not_input_bound(case: Case) -> Iterator[a.Finding]:
     data = next((bound for bound in case.bounds if bound.kind is not Kind.CONSUMER), None)
     headroom = ""
     today = case.estimate.today_rate
-    if data is not None and today and math.isfinite(data.rate) and not data.takes_turns:
+    fed = next((one for one in case.estimate.written if one.type in RUNS_ELSEWHERE), None)
+    if fed is not None:
+        # Its elements are there before they are asked for: that tells nothing of what makes them.
+        headroom = f" What the pipeline could give is not known: what feeds {label_of(fed)} is not counted."
+    elif data is not None and today and math.isfinite(data.rate) and not data.takes_turns:
         ratio = words.factor(data.rate / today)
         headroom = f" The pipeline could give {words.rate(data.rate)}, {ratio} what training takes."
     yield a.Finding(
