@@ -32,7 +32,7 @@ Make = Callable[[Source], Any]
 CLOSE = 0.1
 CALLS = "calls"
 # A run lasts until there are so many of both, however slow the machine.
-LEAST_CALLS, LEAST_SAMPLES = 1500, 5
+LEAST_CALLS, LEAST_SAMPLES = 3000, 5
 INTERVAL_S = 0.1
 
 
