@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Collection
 from pathlib import Path
 
 import psutil
 
-from tensorboard_plugin_plumber.capture import cgroups, threads
+from tensorboard_plugin_plumber.capture import cgroups, procfs, threads
 from tensorboard_plugin_plumber.events import layout
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
-_PRESSURE = Path("/proc/pressure/cpu")
+_PRESSURE = "/proc/pressure/cpu"
+# Of a line of /proc/stat: user, nice, system, irq and softirq time, behind the core's name.
+_BUSY = (1, 2, 3, 6, 7)
+# Of /proc/self/stat, behind the program's name: number of threads, resident pages.
+_THREADS, _RESIDENT = 17, 21
 _MICROSECONDS = 1e-6
 # Files that Docker and Podman leave in a container, and what the paths of its cgroups and mounts are made of.
 _CONTAINER_FILES = (".dockerenv", "run/.containerenv")
@@ -103,6 +109,7 @@ class HostSampler:
 
     def __init__(self) -> None:
         self._process = psutil.Process()
+        self._page_bytes = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
         groups = cgroups.groups()
         self._limiting = min(
             (group for group in groups if group.memory_limit() is not None),
@@ -111,7 +118,7 @@ class HostSampler:
         )
         self._quotas = [_Quota(group) for group in groups if group.throttling() is not None]
         try:
-            self._affinity: list[int] | None = sorted(os.sched_getaffinity(0))
+            self._affinity: Collection[int] | None = os.sched_getaffinity(0)
         except (AttributeError, OSError):
             self._affinity = None
 
@@ -121,15 +128,14 @@ class HostSampler:
         Args:
           poller_cpu_s: CPU time of Plumber's own thread so far, seconds.
         """
-        times = self._process.cpu_times()
-        rss = int(self._process.memory_info().rss)
+        rss, thread_count = self._own()
         used = self._limiting.memory_used() if self._limiting is not None else None
         sample = m.HostSample(
-            process_cpu_s=times.user + times.system,
+            process_cpu_s=time.process_time(),
             rss_bytes=rss,
             memory_used_bytes=rss if used is None else used,
             poller_cpu_s=poller_cpu_s,
-            threads=self._process.num_threads(),
+            threads=thread_count,
         )
         host = self._host_cpu_s()
         if host is not None:
@@ -149,24 +155,19 @@ class HostSampler:
             sample.throttled_s = sum(quota.throttled_s() for quota in self._quotas)
         return sample
 
-    def _host_cpu_s(self) -> float | None:
+    def _own(self) -> tuple[int, int]:
+        """Resident bytes, and the number of threads."""
         try:
-            per_core = psutil.cpu_times(percpu=True)
-        except (OSError, RuntimeError):
+            fields = procfs.read("/proc/self/stat").rpartition(b")")[2].split()
+            return int(fields[_RESIDENT]) * self._page_bytes, int(fields[_THREADS])
+        except (OSError, ValueError, IndexError):
+            return int(self._process.memory_info().rss), self._process.num_threads()
+
+    def _host_cpu_s(self) -> float | None:
+        cores = _busy_cores_s()
+        if cores is None:
             return None
-        cores = range(len(per_core)) if self._affinity is None else self._affinity
-        busy = 0.0
-        for core in cores:
-            if core < len(per_core):
-                t = per_core[core]
-                busy += (
-                    t.user
-                    + getattr(t, "nice", 0.0)
-                    + t.system
-                    + getattr(t, "irq", 0.0)
-                    + getattr(t, "softirq", 0.0)
-                )
-        return busy
+        return sum(s for core, s in cores.items() if self._affinity is None or core in self._affinity)
 
 
 class _Quota:
@@ -185,19 +186,36 @@ class _Quota:
         return self._throttled_s
 
 
+def _busy_cores_s() -> dict[int, float] | None:
+    """By number of each core: seconds for which it was busy so far; None where nobody tells."""
+    try:
+        lines = procfs.read("/proc/stat").splitlines()
+        ticks_per_s = os.sysconf("SC_CLK_TCK")
+        per_core = (line.split() for line in lines if line.startswith(b"cpu") and line[3:4].isdigit())
+        return {int(core[0][3:]): sum(int(core[i]) for i in _BUSY) / ticks_per_s for core in per_core}
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        times = psutil.cpu_times(percpu=True)
+    except (OSError, RuntimeError):
+        return None
+    kinds = ("user", "nice", "system", "irq", "softirq")
+    return {core: sum(getattr(one, kind, 0.0) for kind in kinds) for core, one in enumerate(times)}
+
+
 def _cpu_pressure_s() -> float | None:
     """Time for which some task on this host waited for a core, seconds; None where the kernel does not tell."""
     try:
-        lines = _PRESSURE.read_text().splitlines()
-        some = next(line for line in lines if line.startswith("some "))
-        return int(some.partition("total=")[2]) * _MICROSECONDS
+        lines = procfs.read(_PRESSURE).splitlines()
+        some = next(line for line in lines if line.startswith(b"some "))
+        return int(some.partition(b"total=")[2]) * _MICROSECONDS
     except (OSError, StopIteration, ValueError):
         return None
 
 
 def _process_io() -> dict[str, int]:
     try:
-        lines = Path("/proc/self/io").read_text().splitlines()
+        lines = procfs.read("/proc/self/io").decode().splitlines()
         return {key: int(value) for key, _, value in (line.partition(": ") for line in lines)}
     except (OSError, ValueError):
         return {}

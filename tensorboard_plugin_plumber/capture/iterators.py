@@ -220,16 +220,22 @@ def read_model(resource: Any) -> bytes:
       Gone: there is no iterator, or none yet.
     """
     try:
+        if context.executing_eagerly() and not context.context().device_name:
+            return _model_of(resource)
         # Its own mode and device: the caller may be in the middle of tracing a function.
         with context.eager_mode(), ops.device(None):
-            content: bytes = gen_experimental_dataset_ops.iterator_get_model_proto(resource).numpy()
-            return content
+            return _model_of(resource)
     except errors.NotFoundError as error:
         if _GONE in str(error):
             raise Gone from error
         raise NoModel from error
     except errors.FailedPreconditionError as error:
         raise Gone from error
+
+
+def _model_of(resource: Any) -> bytes:
+    content: bytes = gen_experimental_dataset_ops.iterator_get_model_proto(resource).numpy()
+    return content
 
 
 def parse_model(content: bytes) -> Any:

@@ -38,12 +38,14 @@ class Looks:
         """
         began_cpu_s, described_cpu_s = time.thread_time(), self._registry.describing_cpu_s
         self._take_in()
-        grown, changes = 0, 0
+        grown, changes, may_have_children = 0, 0, False
         for iterator in list(self._followed):
             gone = iterator.gone  # read first: what is set later is for the next look
             before = iterator.changes
             grown = max(grown, self._look_at(iterator, phase))
-            changes += iterator.changes - before
+            if iterator.pipeline is None or iterator.pipeline.has_children:
+                changes += iterator.changes - before
+                may_have_children = may_have_children or not iterator.ignored
             if gone:
                 self._followed.remove(iterator)
                 if iterator.pipeline is not None:
@@ -54,6 +56,7 @@ class Looks:
             time.perf_counter(),
             steps=grown,
             new_children=changes > 0,
+            may_have_children=may_have_children,
             cost_s=time.thread_time() - began_cpu_s - described_cpu_s,
         )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tensorboard_plugin_plumber.capture.consumer import ConsumerMeter
 from tensorboard_plugin_plumber.capture.counts import Count, Now, as_message
 from tensorboard_plugin_plumber.capture.describe import Description
+from tensorboard_plugin_plumber.capture.edges import rests_on_looks
 from tensorboard_plugin_plumber.capture.epochs import EpochStarts
 from tensorboard_plugin_plumber.capture.gil import PoolOnLock
 from tensorboard_plugin_plumber.capture.passes import WholePasses, read_to_end
@@ -36,6 +37,9 @@ class FollowedPipeline:
       index: into `GraphRecord.pipelines`.
       description: of the dataset; its message goes into the graph record.
       dataset: weakly, to know it again.
+
+    Attributes:
+      has_children: operators of it may come and go, and how much these did rests on looks.
     """
 
     def __init__(self, index: int, description: Description, dataset: weakref.ref[Any]) -> None:
@@ -50,6 +54,7 @@ class FollowedPipeline:
         self.starts = EpochStarts()
         self.pool = PoolTimes()
         self.on_lock = PoolOnLock()
+        self.has_children = rests_on_looks(self.message.running, description.bodies)
         self.may_wait = any(operator.function.may_wait for operator in self.message.operators)
         # As the iterator that was looked at last has it.
         self.autotune: m.Autotune | None = None

@@ -6,34 +6,36 @@ import threading
 import time
 from collections.abc import Callable
 
-# Fast at first: children that come and go are seen while everything is new.
+# Fast at first: where children may come and go, they are seen while everything is new.
 _FIRST_S = 2.0
-# And at the beginning of each later epoch, which may be short.
+# Elsewhere for the first steps only; and at the beginning of each later epoch, which may be short.
 _AGAIN_S = 0.3
 _FIRST_PERIOD_S = 0.03
 _FIRST_SHARE = 0.01
 # While children come and go: what is made up of those nobody saw rests on those that looks find.
 _CLOSE_PERIOD_S = 0.03
-_CLOSE_SHARE = 0.003
+_CLOSE_SHARE = 0.002
 _FAR_PERIOD_S = 0.4
 # The model holds the last 100 gaps: a look every 50 steps misses none.
 _STEPS_PER_LOOK = 50
 _SHORTEST_PERIOD_S = 0.02
 _LONGEST_PERIOD_S = 5.0
 # Of a core, for the looks; samples and what is done once come on top.
-_SHARE = 0.002
+_SHARE = 0.0015
 # Iterators that come in quick succession are looked at together.
 _BETWEEN_WAKES_S = 0.1
 # Of the looks find new children.
 _BUSY_CHILDREN = 0.3
 _SMOOTHING = 0.2
+_FALLING = 0.5
 
 
 class Pace:
     """Chooses the time between looks."""
 
     def __init__(self) -> None:
-        self._fast_until_s = 0.0
+        self._fast_until_s = self._first_until_s = 0.0
+        self._may_have_children = True
         self._new_children = 0.0
         self._steps_per_s = 0.0
         self._cost_s = 0.0
@@ -46,27 +48,35 @@ class Pace:
           now_s: `perf_counter`.
           again: it is one more iterator of a pipeline that is known.
         """
-        self._fast_until_s = max(self._fast_until_s, now_s + (_AGAIN_S if again else _FIRST_S))
+        self._fast_until_s = max(self._fast_until_s, now_s + _AGAIN_S)
+        if not again:
+            self._first_until_s = now_s + _FIRST_S
 
-    def looked(self, now_s: float, *, steps: int, new_children: bool, cost_s: float) -> None:
+    def looked(
+        self, now_s: float, *, steps: int, new_children: bool, may_have_children: bool, cost_s: float
+    ) -> None:
         """A look was taken.
 
         Args:
           now_s: `perf_counter` of the look.
           steps: root elements since the last look, of the fastest pipeline.
-          new_children: operators have come or gone since the last look.
+          new_children: operators have come or gone since the last look whose counts rest on looks.
+          may_have_children: such operators may come, or nobody knows yet.
           cost_s: CPU time that the look took.
         """
         if self._looked_s is not None and now_s > self._looked_s:
             rate = steps / (now_s - self._looked_s)
             self._steps_per_s += _SMOOTHING * (rate - self._steps_per_s)
         self._looked_s = now_s
+        self._may_have_children = may_have_children
         self._new_children += _SMOOTHING * (new_children - self._new_children)
-        self._cost_s += _SMOOTHING * (cost_s - self._cost_s) if self._cost_s else cost_s
+        # The first look finds everything cold, and costs ten times as much as those that follow.
+        smoothing = _SMOOTHING if cost_s > self._cost_s else _FALLING
+        self._cost_s += smoothing * (cost_s - self._cost_s) if self._cost_s else cost_s
 
     def period_s(self, now_s: float) -> float:
         """Seconds until the next look."""
-        fast = now_s < self._fast_until_s
+        fast = now_s < self._fast_until_s or (self._may_have_children and now_s < self._first_until_s)
         close = self._new_children > _BUSY_CHILDREN
         period = _FIRST_PERIOD_S if fast else _CLOSE_PERIOD_S if close else _FAR_PERIOD_S
         if self._steps_per_s > 0:

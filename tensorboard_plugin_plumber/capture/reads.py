@@ -12,8 +12,8 @@ import re
 import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
+from tensorboard_plugin_plumber.capture import procfs
 from tensorboard_plugin_plumber.capture.pipeline import FollowedPipeline
 from tensorboard_plugin_plumber.capture.sources import Reading, is_remote
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
@@ -115,7 +115,7 @@ class ReadMeter:
 
     def begin(self) -> None:
         """What was read before now is nobody's."""
-        self._before = _rchar(Path("/proc/self/io"))
+        self._before = _rchar("/proc/self/io")
         self._threads.grown({threading.main_thread().native_id})
 
     def fill(self, record: m.SampleRecord, pipelines: Sequence[FollowedPipeline]) -> None:
@@ -204,7 +204,7 @@ class _ThreadReads:
         """Bytes that own threads and `more` have read since the last call that asked for them."""
         total = 0
         for thread_id in {*self.own, *more}:
-            now = _rchar(Path(f"/proc/self/task/{thread_id}/io")) if thread_id else None
+            now = _rchar(f"/proc/self/task/{thread_id}/io") if thread_id else None
             if thread_id is None or now is None:
                 continue
             total += now - self._last.get(thread_id, now)
@@ -246,11 +246,11 @@ def _take_files(source: _Source, message: m.Pipeline) -> None:
             source.remote = any(is_remote(path) for path in files.paths)
 
 
-def _rchar(path: Path) -> int | None:
+def _rchar(path: str) -> int | None:
     try:
-        for line in path.read_text().splitlines():
-            key, _, value = line.partition(": ")
-            if key == "rchar":
+        for line in procfs.read(path).splitlines():
+            key, _, value = line.partition(b": ")
+            if key == b"rchar":
                 return int(value)
     except (OSError, ValueError):
         pass

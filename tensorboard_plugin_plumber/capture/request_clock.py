@@ -8,14 +8,13 @@ per element. A loop inside a tf.function asks without Python, and is not seen he
 from __future__ import annotations
 
 import collections
+import itertools
 import threading
 import time
 import weakref
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.eager import context
 
@@ -28,8 +27,6 @@ _SIZE = 4096
 # Requests that are under way, or answered and not noted yet.
 _IN_FLIGHT = 2
 
-_Times = npt.NDArray[np.float64]
-
 _lock = threading.Lock()
 _installed = False
 
@@ -39,12 +36,11 @@ class Noted:
     """The requests since the last look that were kept, oldest first.
 
     Attributes:
-      begins_s, ends_s: `time.perf_counter`.
+      times_s: begin and end of each, `time.perf_counter`.
       complete: none before them was lost.
     """
 
-    begins_s: npt.NDArray[np.float64]
-    ends_s: npt.NDArray[np.float64]
+    times_s: list[tuple[float, float]]
     complete: bool
 
 
@@ -67,9 +63,9 @@ class RequestClock:
     def take(self) -> Noted:
         """What was noted since the last call."""
         count = len(self._notes)
-        table = np.array([self._notes.popleft() for _ in range(count)], float).reshape(count, 2)
+        taken = [self._notes.popleft() for _ in range(count)]
         self._call(self._note_thread)
-        return Noted(table[:, 0], table[:, 1], count < _SIZE)
+        return Noted(taken, count < _SIZE)
 
     def stop(self) -> None:
         """Notes nothing more."""
@@ -160,42 +156,54 @@ class RequestJoin:
           delivered: elements so far, to know whether the clock has seen all requests.
         """
         noted = self._clock.take()
-        begins, ends = noted.begins_s, noted.ends_s
+        times = noted.times_s
         self.paused = False
-        self._noted = delivered if not noted.complete else self._noted + len(begins)
+        self._noted = delivered if not noted.complete else self._noted + len(times)
         self.sees_all = self._noted >= delivered - _IN_FLIGHT
-        if not len(begins):
+        if not times:
             return
         if self._last is None and noted.complete:
-            self.first = (float(begins[0]), float(ends[0]))
+            self.first = times[0]
             self._skip_step = True
         if self._last is not None and noted.complete:
-            begins, ends = np.insert(begins, 0, self._last[0]), np.insert(ends, 0, self._last[1])
-        self._join(begins, ends)
+            times.insert(0, self._last)
+        self._join(times)
         if self._last is not None and not noted.complete:
             # Requests that went by unseen were steps, as far as these usually last.
-            unseen = max(gaps.requests - self._requests - len(begins), 0)
-            self._meter.active_s += min(float(begins[0]) - self._last[0], unseen * (self._step_s or 0.0))
+            unseen = max(gaps.requests - self._requests - len(times), 0)
+            self._meter.active_s += min(times[0][0] - self._last[0], unseen * (self._step_s or 0.0))
         self._requests = gaps.requests
-        self._last = (float(begins[-1]), float(ends[-1]))
+        self._last = times[-1]
 
-    def _join(self, begins: _Times, ends: _Times) -> None:
-        own, steps = begins[1:] - ends[:-1], begins[1:] - begins[:-1]
-        if (own < 0).any():
+    def _join(self, times: list[tuple[float, float]]) -> None:
+        # Plain lists: from a thread that slept, each call of numpy's costs as much as ten steps here.
+        own = [after[0] - before[1] for before, after in itertools.pairwise(times)]
+        if not own:
+            return
+        if min(own) < 0:
             self.sees_all = False  # several threads ask at once
             return
-        pauses = self._pauses(own)
-        self.paused = bool(pauses.any())
-        self._meter.take_gaps(own[~pauses].tolist())
-        self._meter.active_s += float(steps.sum() - own[pauses].sum())
-        joined = ~pauses
-        if self._skip_step and len(joined):
-            joined[0] = self._skip_step = False
-        if joined.any():
-            count = int(joined.sum())
-            self._meter.join(count, float(own[joined].sum()), float(steps[joined].sum()))
-            self._meter.see_waits(count, int(((steps - own)[joined] > WAIT_S).sum()))
-            self._step_s = float(steps[joined].mean())
+        waits = [end - begin for begin, end in times[:-1]]
+        pauses_s = 0.0
+        if max(own) > PAUSE_S:
+            pauses = [gap_s > PAUSE_S and self._meter.is_pause(gap_s) for gap_s in own]
+            self.paused = any(pauses)
+            pauses_s = sum(itertools.compress(own, pauses))
+        else:
+            pauses = [False] * len(own)
+        gaps = [gap_s for gap_s, pause in zip(own, pauses, strict=True) if not pause]
+        self._meter.active_s += times[-1][0] - times[0][0] - pauses_s
+        self._meter.take_gaps(gaps)
+        waits = [wait_s for wait_s, pause in zip(waits, pauses, strict=True) if not pause]
+        if self._skip_step:
+            self._skip_step = False
+            if not pauses[0]:
+                del gaps[0], waits[0]
+        if gaps:
+            gap_s, wait_s = sum(gaps), sum(waits)
+            self._meter.join(len(gaps), gap_s, gap_s + wait_s)
+            self._meter.see_waits(len(waits), sum(one > WAIT_S for one in waits))
+            self._step_s = (gap_s + wait_s) / len(gaps)
 
     def finish(self, ended_s: float, gaps: Gaps, delivered: int) -> None:
         """The last look, at an iterator that is gone.
@@ -208,9 +216,3 @@ class RequestJoin:
         # The last element's own step has no other end.
         if self._step_s is not None and self._last is not None:
             self._meter.active_s += max(min(ended_s - self._last[0], self._step_s), 0.0)
-
-    def _pauses(self, own: _Times) -> npt.NDArray[np.bool_]:
-        found: npt.NDArray[np.bool_] = own > PAUSE_S
-        for i in np.flatnonzero(found):
-            found[i] = self._meter.is_pause(float(own[i]))
-        return found

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tensorboard_plugin_plumber.capture import procfs
+
 _TASKS = "/proc/self/task"
 _NANOSECONDS = 1e-9
 # Of what the threads of a pool did on average.
@@ -36,8 +38,7 @@ def thread_ids() -> frozenset[int]:
 def thread_time(thread_id: int) -> ThreadTime | None:
     """Times of one thread of this process; None if it ended or cannot be read."""
     try:
-        with open(f"{_TASKS}/{thread_id}/schedstat", "rb") as file:
-            cpu_ns, run_queue_ns, _ = file.read().split()
+        cpu_ns, run_queue_ns, _ = procfs.read(f"{_TASKS}/{thread_id}/schedstat").split()
     except (OSError, ValueError):
         return None
     return ThreadTime(int(cpu_ns) * _NANOSECONDS, int(run_queue_ns) * _NANOSECONDS)

@@ -101,7 +101,7 @@ def _two_byte_table() -> Sequence[int]:
     one_byte = [_advance(byte, bits=8) for byte in range(256)]
     low = [one_byte[one_byte[byte] & 0xFF] ^ (one_byte[byte] >> 8) for byte in range(256)]
     # CRC is linear: the two bytes of a word can be looked up apart and added.
-    return [low[word & 0xFF] ^ one_byte[word >> 8] for word in range(65536)]
+    return [second ^ first for second in one_byte for first in low]
 
 
 def _advance(register: int, *, bits: int) -> int:

@@ -131,7 +131,7 @@ def test_the_thread_that_asks_is_known_even_when_it_changes() -> None:
     thread.join()
 
     assert clock.thread_id == other[0]
-    assert len(clock.take().begins_s) == 1
+    assert len(clock.take().times_s) == 1
 
 
 def test_tracing_is_no_request() -> None:
@@ -143,19 +143,19 @@ def test_tracing_is_no_request() -> None:
         return next(iterator)
 
     assert [int(step()) for _ in range(3)] == [0, 1, 2]
-    assert len(clock.take().begins_s) == 0
+    assert len(clock.take().times_s) == 0
 
 
 def test_the_end_is_no_request_and_a_stopped_clock_notes_nothing() -> None:
     clock = request_clock.attach(iterator := iter(tf.data.Dataset.range(3)))
     assert clock is not None
     assert [int(x) for x in iterator] == [0, 1, 2]
-    assert len(clock.take().begins_s) == 3
+    assert len(clock.take().times_s) == 3
 
     clock.stop()
     with pytest.raises(StopIteration):
         next(iterator)
-    assert len(clock.take().begins_s) == 0
+    assert len(clock.take().times_s) == 0
 
 
 def test_a_request_costs_next_to_nothing() -> None:
@@ -166,6 +166,6 @@ def test_a_request_costs_next_to_nothing() -> None:
         noting(iterator)
     cost_s = (time.perf_counter() - began_s) / 10_000
 
-    assert len(clock.take().begins_s) == request_clock._SIZE
+    assert len(clock.take().times_s) == request_clock._SIZE
     # Some microseconds even on a crowded machine.
     assert cost_s < 20e-6
