@@ -26,7 +26,7 @@ from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 _ROOT = "Root"
 _TIED = (Edge.ONE_TO_ONE, Edge.BODY)
 # A sum that is that far from the estimate holds what others did.
-_FAR = 5.0
+_FAR = 30.0
 _FEW = 100.0
 # Now and then a node is found while it is being put in its place.
 _OFTEN = 0.3

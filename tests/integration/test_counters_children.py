@@ -17,7 +17,7 @@ import tensorboard_plugin_plumber as plumber
 from tensorboard_plugin_plumber.events import reader
 
 CLOSE = 0.1
-SECONDS = 6.0
+SECONDS = 5.0
 
 
 class Calls:
@@ -25,6 +25,7 @@ class Calls:
 
     def __init__(self) -> None:
         self.by_name: Counter[str] = Counter()
+        self._variables: dict[str, tf.Variable] = {}
         self._lock = threading.Lock()
 
     def count(self, name: str, seconds: float = 0.0) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -40,6 +41,20 @@ class Calls:
         passed_on.__name__ = name
         return passed_on
 
+    def count_fast(self, name: str) -> Callable[[tf.Tensor], tf.Tensor]:
+        """Without Python."""
+        variable = self._variables.setdefault(name, tf.Variable(0, dtype=tf.int64))
+
+        def passed_on(value: tf.Tensor) -> tf.Tensor:
+            variable.assign_add(1)
+            return value
+
+        passed_on.__name__ = name
+        return passed_on
+
+    def counts(self) -> dict[str, int]:
+        return {**self.by_name, **{name: int(variable) for name, variable in self._variables.items()}}
+
 
 def children(calls: Calls) -> Callable[[tf.Tensor], tf.data.Dataset]:
     """One to a thousand elements of a millisecond each; of long ones a tenth is kept, of short ones all."""
@@ -53,9 +68,60 @@ def children(calls: Calls) -> Callable[[tf.Tensor], tf.data.Dataset]:
     return child
 
 
+def nested(calls: Calls) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    child = children(calls)
+    return lambda i: tf.data.Dataset.range(1 + i % 5).flat_map(lambda j: child(7 * i + j))
+
+
+def tailed(calls: Calls) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    """Most children have some elements, a few have a thousand; of these a tenth is kept; it takes no time."""
+    draws = np.random.default_rng(1).random(512)
+    sizes = (1 / (1 - draws * 0.999)).astype(np.int64)
+    size, each = tf.constant(sizes), tf.constant(np.where(sizes > 30, 10, 1))
+    made, kept = calls.count_fast("inner"), calls.count_fast("kept")
+
+    def child(i: tf.Tensor) -> tf.data.Dataset:
+        return (
+            tf.data.Dataset.range(size[i % 512]).map(made).filter(lambda x: x % each[i % 512] == 0).map(kept)
+        )
+
+    return child
+
+
+def unfused(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Something that passes all on, between a map and a batch: fused, the two would count batches, whole or not."""
+    return dataset.filter(lambda x: x >= 0)
+
+
 SHAPES: dict[str, Callable[[tf.data.Dataset, Calls], tf.data.Dataset]] = {
     "flat_map": lambda ds, calls: ds.flat_map(children(calls)),
     "sequential": lambda ds, calls: ds.interleave(children(calls), cycle_length=4),
+    "parallel": lambda ds, calls: ds.interleave(children(calls), cycle_length=4, num_parallel_calls=4),
+    "nondeterministic": lambda ds, calls: ds.interleave(
+        children(calls), cycle_length=4, num_parallel_calls=4, deterministic=False
+    ),
+    "nested": lambda ds, calls: ds.interleave(nested(calls), cycle_length=3, num_parallel_calls=2),
+    "heavy tails, no time": lambda ds, calls: ds.flat_map(tailed(calls)),
+    "heavy tails, no time, parallel": lambda ds, calls: ds.interleave(
+        tailed(calls), cycle_length=4, num_parallel_calls=4
+    ),
+    "batches": lambda ds, calls: ds.flat_map(lambda i: unfused(children(calls)(i)).batch(10)),
+    "whole batches": lambda ds, calls: ds.flat_map(
+        lambda i: unfused(children(calls)(i)).batch(10, drop_remainder=True)
+    ),
+    "skip and take": lambda ds, calls: ds.flat_map(
+        lambda i: tf.data.Dataset.range(i % 40).map(calls.count("inner", 0.0005)).skip(5).take(20)
+    ),
+    "filter of fixed phase": lambda ds, calls: ds.flat_map(
+        lambda i: tf.data.Dataset.range(i % 40).map(calls.count("inner", 0.0005)).filter(lambda x: x > 20)
+    ),
+    "concatenated, the second short": lambda ds, calls: (
+        tf.data.Dataset.range(30)
+        .map(calls.count("inner", 0.0005))
+        .filter(lambda x: x % 3 == 0)
+        .concatenate(tf.data.Dataset.range(3).map(calls.count("second")))
+        .repeat()
+    ),
     "in epochs": lambda ds, calls: (
         tf.data.Dataset.range(60).map(calls.count("inner", 0.0005)).filter(lambda x: x % 3 == 0).repeat()
     ),
@@ -83,7 +149,7 @@ def test_children_of_all_lengths(shape: str, tmp_path: Path) -> None:
         for _ in dataset:
             if time.perf_counter() > end_s:
                 break
-        expected = dict(calls.by_name)
+        expected = calls.counts()
     (recording,) = reader.read(tmp_path)
     (pipeline,) = recording.graph.pipelines
     last = [sample.pipelines[0] for sample in recording.samples if sample.pipelines][-1]

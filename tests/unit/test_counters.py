@@ -166,3 +166,27 @@ def test_children_within_children_are_counted_by_the_ids_that_were_given() -> No
 
     # THEN the inner ones are what the ids leave over
     assert last == pytest.approx(opened, rel=0.03)
+
+
+def children_by_sums(*, root_added: int) -> float:
+    """Elements of the range under the filter, where looks find one child and sums tell of the rest."""
+    model = Model()
+    at_start = {"Root": 5, "Range": 7, "Map": 0, "Filter": 0, "FlatMap": 0}
+    counters = IteratorCounters(FLAT_MAP, [2], at_start)
+    model.node(1, 0, 0, 100)
+    model.node(2, 1, 1, 50)
+    for id_, index, above, elements in ((3, 2, 1, 2), (4, 3, 3, 2), (5, 4, 4, 4)):
+        model.node(id_, index, above, elements)
+    # 50 of the flat_map's input, and 1000 of the children's
+    flushed = {"Root": 5 + root_added, "Range": 7 + 1050, "Map": 100, "Filter": 100, "FlatMap": 0}
+    counters.observe(model.proto, model.mapping, 1.0, flushed)
+    return counters.counts()[4].elements
+
+
+def test_sums_by_kind_tell_of_children_that_no_look_found() -> None:
+    assert children_by_sums(root_added=0) == pytest.approx(1000)
+
+
+def test_sums_in_which_an_iterator_has_been_that_nobody_follows_are_not_taken() -> None:
+    # GIVEN more elements at a root than this iterator has made
+    assert children_by_sums(root_added=500) == pytest.approx(200, rel=0.1)
