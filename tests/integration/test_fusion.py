@@ -101,6 +101,10 @@ class Case:
 CASES: list[Case] = []
 COUNTED = Row("Map:numbers", 1, "Map")
 FINAL_PREFETCH = "Prefetch"
+# TensorFlow 2.17 drops it, later ones let it run.
+PREFETCH_OF_NOTHING = (
+    Row("Prefetch", None, "") if tf.__version__.startswith("2.17.") else Row("Prefetch", 1, "Prefetch")
+)
 
 
 def pipeline(*rows: Row | Injected, counted: Row = COUNTED, **options: bool) -> Callable[[Make], Make]:
@@ -315,9 +319,9 @@ def map_that_only_rearranges(counted: Source) -> Any:
 @pipeline(
     Injected(FINAL_PREFETCH, 1),
     Row("Shuffle", 1, "Shuffle"),
-    Row("Prefetch", 1, "Prefetch"),
+    PREFETCH_OF_NOTHING,
 )
-def prefetch_of_nothing_is_kept(counted: Source) -> Any:
+def prefetch_of_nothing(counted: Source) -> Any:
     prefetched = counted().prefetch(0)  # Prefetch
     return prefetched.shuffle(2)  # Shuffle
 
@@ -591,8 +595,7 @@ class TestRewritesStayOn:
         without = self.in_a_fit([])
         with_plumber = self.in_a_fit([plumber.PlumberCallback(tmp_path)])
 
-        assert set(map(str, without)) == {str(without[0])}
-        assert without[0] == REWRITTEN
+        assert without == [REWRITTEN] * len(without) != []
         assert with_plumber == without
 
     @pytest.mark.parametrize("tracing", [False, True])
