@@ -21,6 +21,8 @@ from tensorboard_plugin_plumber.capture.align import normal
 _COUNTER = (
     "_ZN10tensorflow7metrics24GetTFDataElementsCounterERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 )
+# What a counter is in memory was looked up in the headers of these.
+_VERSIONS = ("2.17.", "2.18.", "2.19.", "2.20.", "2.21.")
 _LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
 # Nodes whose elements are counted. What is not among them is estimated.
 _NAMES = re.findall(
@@ -89,6 +91,8 @@ def _cells() -> tuple[tuple[str, ctypes.c_int64], ...]:
 def _counter_of() -> ctypes._NamedFuncPointer | None:
     import tensorflow as tf
 
+    if not tf.__version__.startswith(_VERSIONS):
+        return None
     folder = Path(tf.__file__).parent
     for library in _LIBRARIES:
         try:
