@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,14 @@ def pytest_runtest_setup() -> None:
     TensorFlow imports JAX where that is installed, and JAX sets this variable for all children of the process.
     """
     os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
+
+
+@pytest.fixture(autouse=True)
+def _no_seed_is_left_behind() -> Iterator[None]:
+    """What one test says of randomness holds for that test alone."""
+    yield
+    if "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].random.set_seed(None)
 
 
 @dataclass(frozen=True)
