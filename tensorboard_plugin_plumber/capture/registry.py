@@ -130,9 +130,7 @@ class PipelineRegistry:
         same = [p for p in self.pipelines if p.description.pipeline.id == description.pipeline.id]
         for pipeline in same:
             # Strategies build an equal dataset for each of their iterators.
-            if _is_same_way(pipeline, iterator) and (
-                pipeline.dataset() is None or iterator.through_boundary
-            ):
+            if _is_same_way(pipeline, iterator) and (pipeline.dataset() is None or iterator.through_boundary):
                 pipeline.dataset = iterator.dataset
                 return pipeline
         if len(self.pipelines) >= _MAX_PIPELINES:
