@@ -36,6 +36,7 @@ TESTS = tuple(
     for name in (
         "describe*",
         "construction",
+        "fusion",
         "operators*",
         "operations",
         "counters*",
