@@ -94,7 +94,9 @@ def test_demo_serves_the_tab_until_interrupted(demo: Demo) -> None:
     module = "tensorboard_plugin_plumber.demo.command"
     program = f"import sys; from {module} import serve_tensorboard as s; sys.exit(s({str(demo.logdir)!r}))"
     command = [sys.executable, "-c", program]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_take_interrupts
+    ) as process:
         try:
             # WHEN it says where it is
             assert process.stdout is not None
@@ -116,6 +118,11 @@ def test_demo_serves_the_tab_until_interrupted(demo: Demo) -> None:
         assert process.stderr.read() == ""
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(address[0], timeout=5)
+
+
+def _take_interrupts() -> None:
+    """What a job in the background ignores, and its children with it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_photographs_are_kept_and_complete_themselves(tmp_path: Path) -> None:

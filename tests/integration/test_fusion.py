@@ -29,10 +29,11 @@ construction.install()
 Dataset = tf.data.Dataset
 Source = Callable[[], Any]
 Make = Callable[[Source], Any]
-CLOSE = 0.1
+# What buffers have run ahead of the last look is some hundred elements.
+CLOSE = 0.15
 CALLS = "calls"
 # A run lasts until there are so many of both, however slow the machine.
-LEAST_CALLS, LEAST_SAMPLES = 3000, 5
+LEAST_CALLS, LEAST_SAMPLES = 6000, 5
 INTERVAL_S = 0.1
 
 
