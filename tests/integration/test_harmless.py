@@ -475,6 +475,7 @@ def test_forked_workers_in_a_session_end_as_without(tmp_path: Path) -> None:
 _INTERRUPTED = """
 import os, signal, sys, threading, time, tensorflow as tf
 import tensorboard_plugin_plumber as plumber
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT]).start()
 with plumber.trace(sys.argv[1]):
     for _ in tf.data.Dataset.range(10**9).map(lambda x: x + 1):

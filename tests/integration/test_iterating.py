@@ -504,45 +504,6 @@ def test_seeded_randomness_is_the_same_with_boundaries(tmp_path: Path) -> None:
     assert {one.pipeline.iterated_by for one in recorded(tmp_path)} >= {"tf.function", "reduce"}
 
 
-_AT_WORK = """
-import sys, threading, time, tensorflow as tf
-import tensorboard_plugin_plumber as plumber
-
-def slow(value):
-    time.sleep(0.5 if value > 20 else 0.01)
-    return value
-
-dataset = tf.data.Dataset.range(10**6).map(
-    lambda x: tf.ensure_shape(tf.numpy_function(slow, [x], tf.int64), []), num_parallel_calls=8
-).batch(2).prefetch(8)
-block = plumber.trace(sys.argv[1])
-block.__enter__()
-if sys.argv[2] == "thread":
-    threading.Thread(target=lambda: [None for _ in dataset], daemon=True).start()
-    time.sleep(1.5)
-else:
-    iterator = iter(dataset)
-    for _ in range(8):
-        next(iterator)
-print("end")
-"""
-
-
-@pytest.mark.parametrize("where", ["main", "thread"])
-def test_the_interpreter_ends_over_sleeping_calls_of_a_pipeline_at_work(where: str, tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", _AT_WORK, tmp_path, where],
-        cwd=ROOT,
-        timeout=90,
-        capture_output=True,
-        text=True,
-    )
-
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.endswith("end\n")
-    assert [one.sample.steps > 0 for one in recorded(tmp_path)] == [True]
-
-
 _BEFORE_IMPORT = """
 import sys, time, tensorflow as tf
 iterator = iter(tf.data.Dataset.range(1000).map(lambda x: x * 2).batch(2))

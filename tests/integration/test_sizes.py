@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from scipy.stats import binom
 
 import tensorboard_plugin_plumber as plumber
 from tensorboard_plugin_plumber.events import reader
@@ -121,7 +122,8 @@ def test_intervals_hold_the_truth_and_narrow() -> None:
     # THEN at least nine of ten hold the truth, and the more was seen the narrower they are
     for hits, draws in held.values():
         assert draws > 20
-        assert hits >= 0.9 * draws
+        # So few draws of a chance of nine in ten may fall short of it: in one of a hundred cases below this.
+        assert hits >= binom.ppf(0.01, draws, 0.9)
     middle = [sorted(found)[len(found) // 2] for found in widths.values()]
     assert middle[0] > middle[1] > middle[2]
 
