@@ -30,9 +30,9 @@ def test_core_time_and_waiting_are_recovered_or_marked_uncertain() -> None:
     with HostWatch() as host:
         outcomes = [measure(cell, 2.5) for cell in REPRESENTATIVE]
 
-    # THEN none is silently wrong, and on a host that was left alone most are known
-    crowded = not host.quiet
-    wrong = [o for o in outcomes if not o.uncertain and not o.is_within(crowded=crowded)]
+    # THEN none is silently wrong, and on a host that was left alone most are known. Cells are short here: what is
+    # asked of a crowded host (25 %) is asked of any; the whole matrix asks for 15 % of a quiet one.
+    wrong = [o for o in outcomes if not o.uncertain and not o.is_within(crowded=True)]
     assert not wrong, told(outcomes)
     if host.quiet:
         assert sum(not o.uncertain for o in outcomes) >= len(outcomes) / 2, told(outcomes)
