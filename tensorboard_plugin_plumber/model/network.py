@@ -20,7 +20,7 @@ Everything here is immutable and free of TensorFlow. The symbols are those of do
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -191,6 +191,14 @@ class Network:
         while (parent := self.operators[path[-1]].parent) is not None:
             path.append(parent)
         return path
+
+    def below(self, position: int) -> tuple[int, ...]:
+        """Positions of all operators whose elements end up in the one at `position`, that one left out."""
+        return tuple(j for j in range(position + 1, len(self.operators)) if position in self.path(j))
+
+    def core_s(self, positions: Iterable[int]) -> float:
+        """Core time per step of some operators, seconds."""
+        return sum(self.operators[i].visits * self.operators[i].cpu_s for i in positions)
 
     @cached_property
     def enclosing(self) -> tuple[tuple[int, ...], ...]:

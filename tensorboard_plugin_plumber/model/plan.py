@@ -238,11 +238,7 @@ def _parallelism(now: Estimate, i: int, old: Choice, new: Choice, written: m.Ope
 
 def _cache(now: Estimate, i: int, written: m.Operator) -> a.Change:
     network = now.network
-    below = sum(
-        network.operators[j].visits * network.operators[j].cpu_s
-        for j in range(len(network.operators))
-        if i in network.path(j)
-    )
+    below = network.core_s((i, *network.below(i)))
     size = network.operators[i].cache_bytes or 0.0
     return _change(
         operator=written.id,

@@ -60,7 +60,6 @@ def _opens_one_at_a_time(estimate: Estimate, network: Network) -> int | None:
     for i, operator in enumerate(network.operators):
         if not operator.interleave or parallel[i] or any(parallel[j] for j in network.enclosing[i]):
             continue
-        inside = (j for j in range(i + 1, len(network.operators)) if i in network.path(j))
-        if any(estimate.written[j].type in READERS for j in inside):
+        if any(estimate.written[j].type in READERS for j in network.below(i)):
             return i
     return None

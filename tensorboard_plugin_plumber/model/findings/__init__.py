@@ -6,7 +6,7 @@ evaluations of the model: the network as it is, and with the fix applied.
 
 from __future__ import annotations
 
-from tensorboard_plugin_plumber.model.findings.buffers import buffer_memory, shuffle_fill, shuffle_memory
+from tensorboard_plugin_plumber.model.findings.buffers import large_buffers, shuffle_fill
 from tensorboard_plugin_plumber.model.findings.caches import (
     cache_after_random,
     cache_never_completes,
@@ -71,8 +71,7 @@ RULES: tuple[Rule, ...] = (
     cache_never_completes,
     cache_too_large,
     shuffle_fill,
-    shuffle_memory,
-    buffer_memory,
+    large_buffers,
     ordered_stragglers,
     oversubscribed,
     side_effects,

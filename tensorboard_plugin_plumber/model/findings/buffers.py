@@ -51,36 +51,24 @@ def shuffle_fill(case: Case) -> Iterator[a.Finding]:
     )
 
 
-def shuffle_memory(case: Case) -> Iterator[a.Finding]:
-    """A shuffle's buffer holds much of the memory."""
-    for shuffle, held, share in _large_buffers(case):
-        if shuffle.type in _SHUFFLES:
-            yield a.Finding(
-                code="shuffle-memory",
-                severity=a.SEVERITY_HIGH if share >= _MOST_MEMORY else a.SEVERITY_MEDIUM,
-                operator=shuffle.id,
-                message=(
-                    f"The buffer of {label_of(shuffle)} holds {words.size(held)}, {words.percent(share)} of the memory "
-                    "that this process may use."
-                ),
-                fix="Shuffle records or names before they are decoded, or take a smaller buffer.",
-            )
-
-
-def buffer_memory(case: Case) -> Iterator[a.Finding]:
-    """Prefetch, parallel calls or open files hold much of the memory."""
+def large_buffers(case: Case) -> Iterator[a.Finding]:
+    """A shuffle's buffer, or what is prefetched, called in parallel or kept open, holds much of the memory."""
     for operator, held, share in _large_buffers(case):
-        if operator.type not in _SHUFFLES and operator.type != "Cache":
-            yield a.Finding(
-                code="buffer-memory",
-                severity=a.SEVERITY_HIGH if share >= _MOST_MEMORY else a.SEVERITY_MEDIUM,
-                operator=operator.id,
-                message=(
-                    f"{label_of(operator)} holds {words.size(held)} in its buffer, {words.percent(share)} of the "
-                    "memory that this process may use."
-                ),
-                fix="Prefetch one or two elements, or give AUTOTUNE less memory: options.autotune.ram_budget.",
-            )
+        if operator.type == "Cache":
+            continue
+        shuffles = operator.type in _SHUFFLES
+        yield a.Finding(
+            code="shuffle-memory" if shuffles else "buffer-memory",
+            severity=a.SEVERITY_HIGH if share >= _MOST_MEMORY else a.SEVERITY_MEDIUM,
+            operator=operator.id,
+            message=(
+                f"The buffer of {label_of(operator)} holds {words.size(held)}, {words.percent(share)} of the memory "
+                "that this process may use."
+            ),
+            fix="Shuffle records or names before they are decoded, or take a smaller buffer."
+            if shuffles
+            else "Prefetch one or two elements, or give AUTOTUNE less memory: options.autotune.ram_budget.",
+        )
 
 
 def _large_buffers(case: Case) -> Iterator[tuple[m.Operator, float, float]]:

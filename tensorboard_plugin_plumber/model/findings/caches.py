@@ -31,7 +31,7 @@ def missing_cache(case: Case) -> Iterator[a.Finding]:
         return
     gain, i = best
     operator = network.operators[i]
-    below = sum(o.visits * o.cpu_s for j, o in enumerate(network.operators) if i in network.path(j))
+    below = network.core_s((i, *network.below(i)))
     yield a.Finding(
         code="missing-cache",
         severity=severity(gain),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tensorboard_plugin_plumber.model.bounds import Bound, Kind
@@ -21,7 +21,7 @@ HIGH_GAIN = 0.25
 IDLE_CORES = 0.25
 #: Two bounds this close bind together.
 TIE = 0.05
-#: A call of a user function costs at least this much beside its work, seconds (docs/model.md, "Findings").
+#: Taken for a call's cost beside its work where the calibration sees less, seconds (docs/model.md, "Findings").
 CALL_S = 10e-6
 
 
@@ -61,15 +61,9 @@ class Case:
         )
         return replace(network, operators=operators)
 
-    def below(self, position: int) -> tuple[int, ...]:
-        """Positions of all operators whose elements end up in the one at `position`, that one left out."""
-        network = self.estimate.network
-        return tuple(j for j in range(position + 1, len(network.operators)) if position in network.path(j))
-
-    def core_s(self, positions: Iterable[int]) -> float:
-        """Core time per step of some operators, seconds."""
-        operators = self.estimate.network.operators
-        return sum(operators[i].visits * operators[i].cpu_s for i in positions)
+    def files_of(self, operator: str) -> m.SourceFiles | None:
+        """The files that a source (by id) reads; None where they are not known."""
+        return next((files for files in self.pipeline.files if files.operator == operator), None)
 
     def cache_bytes(self, operator: str) -> float | None:
         """What a memory cache of the operator's output (by id) takes once it is full; None where nobody can tell."""
@@ -88,7 +82,7 @@ class Case:
         """What one call of the operator's function costs beside its work, seconds.
 
         Calls of parallel operators hold it in their processing time, where nobody can see it: there it is the
-        dearest of the others', and at least CALL_S.
+        dearest of the others', and CALL_S where that is more.
         """
         own = self.pipeline.running[self.estimate.written[position].running].call_overhead_s
         others = (one.call_overhead_s for one in self.pipeline.running if one.calls_function)
@@ -138,7 +132,10 @@ def map_call(written: m.Operator) -> str:
 
 
 def is_below(operators: dict[str, m.Operator], operator: m.Operator, ancestor: str) -> bool:
-    """Whether the operator hands its elements, at any distance, to `ancestor` (an Operator.id)."""
+    """Whether the operator hands its elements, at any distance, to `ancestor` (an Operator.id), as they were written.
+
+    `Network.below` tells it of what runs; caches and takes that TensorFlow dropped stand in the recording alone.
+    """
     while operator.parent:
         if operator.parent == ancestor:
             return True

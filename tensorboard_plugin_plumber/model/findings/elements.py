@@ -56,10 +56,9 @@ def decode_whole_image(case: Case) -> Iterator[a.Finding]:
 def _packed_bytes(case: Case, position: int) -> float | None:
     """Bytes of the stored image behind one element: a file's, or a record's; None if unknown."""
     network = case.estimate.network
-    operator = network.operators[position].id
-    for files in case.pipeline.files:
-        if files.operator == operator and files.count:
-            return float(files.bytes / files.count)
+    files = case.files_of(network.operators[position].id)
+    if files is not None and files.count:
+        return float(files.bytes / files.count)
     below = [network.operators[i].element_bytes for i in network.inputs[position]]
     return below[0] if below and below[0] > 0 else None
 
@@ -84,8 +83,8 @@ def late_cast(case: Case) -> Iterator[a.Finding]:
             operator=operator.id,
             message=(
                 f"{operator.label} casts to floats: its elements grow from {words.size(inputs[0].element_bytes)} to "
-                f"{words.size(operator.element_bytes)}, and what follows takes {words.duration(case.core_s(copiers))} "
-                "of core time per step to copy them."
+                f"{words.size(operator.element_bytes)}, and what follows takes "
+                f"{words.duration(network.core_s(copiers))} of core time per step to copy them."
             ),
             fix="Hand the integers on, and cast in the last map, or in the model's first layer.",
             gain=gain,

@@ -17,7 +17,6 @@ from tensorboard_plugin_plumber.model.findings.case import (
 from tensorboard_plugin_plumber.model.network import Settings
 from tensorboard_plugin_plumber.model.uncounted import READERS, uncounted_wait
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
-from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 #: Inflating gives about so many bytes per core second (`python -m benchmarks.inflate`).
 _INFLATED_BYTES_PER_S = 5e8
@@ -45,7 +44,7 @@ def sequential_read(case: Case) -> Iterator[a.Finding]:
             reader = j
         if written.type not in READERS or reader < 0 or network.current.choices[i].parallel:
             continue
-        files = _files(case, network.operators[i].id)
+        files = case.files_of(network.operators[i].id)
         if files is not None and files.complete and files.count < 2 and not network.enclosing[i]:
             continue
         operator = network.operators[i]
@@ -114,7 +113,7 @@ def compressed_input(case: Case) -> Iterator[a.Finding]:
         return
     network = case.estimate.network
     for i in case.binding_operators():
-        files, operator = _files(case, network.operators[i].id), network.operators[i]
+        files, operator = case.files_of(network.operators[i].id), network.operators[i]
         if files is None or not files.compression:
             continue
         inflate_s = min(operator.element_bytes / _INFLATED_BYTES_PER_S, operator.cpu_s)
@@ -190,7 +189,3 @@ def large_constant(case: Case) -> Iterator[a.Finding]:
 
 #: Below this, an array in the graph hurts nobody.
 _LARGE_BYTES = 16e6
-
-
-def _files(case: Case, operator: str) -> m.SourceFiles | None:
-    return next((files for files in case.pipeline.files if files.operator == operator), None)

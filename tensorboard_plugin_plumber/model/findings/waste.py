@@ -59,14 +59,14 @@ def _kept(case: Case, position: int) -> float | None:
 def _thrown_away(case: Case, position: int, kept: float) -> a.Finding | None:
     network, written = case.estimate.network, case.estimate.written[position]
     operator = network.operators[position]
-    makers = [i for i in case.below(position) if network.operators[i].pooled]
+    makers = [i for i in network.below(position) if network.operators[i].pooled]
     if not makers:
         return _reads_for_little(case, position, kept) if written.type == "Filter" else None
     dearest = max(makers, key=lambda i: network.operators[i].visits * network.operators[i].service_s)
     gain = case.gain_of(case.changed(dict.fromkeys(makers, fewer(kept))))
     if gain < LEAST_GAIN:
         return None
-    wasted_s = (1 - kept) * case.core_s(makers)
+    wasted_s = (1 - kept) * network.core_s(makers)
     maker = network.operators[dearest].label
     message = (
         f"{operator.label} keeps {words.percent(kept)} of what {maker} made for it: "
@@ -89,7 +89,7 @@ def shard_behind_cache(case: Case) -> Iterator[a.Finding]:
     network = case.estimate.network
     for i, written in enumerate(case.estimate.written):
         kept = _kept(case, i)
-        caches = [j for j in case.below(i) if case.estimate.written[j].type in CACHE_TYPES]
+        caches = [j for j in network.below(i) if case.estimate.written[j].type in CACHE_TYPES]
         if written.type != "Shard" or not caches or kept is None or kept > _MOST_KEPT:
             continue
         cache = caches[0]
@@ -103,7 +103,7 @@ def shard_behind_cache(case: Case) -> Iterator[a.Finding]:
                 f"{network.operators[i].label} keeps {words.percent(kept)} of what {network.operators[cache].label} "
                 f"holds: each worker makes and stores the elements of all in its first pass{memory}."
             ),
-            fix=f"Move .shard(…) to the front, before {network.operators[case.below(i)[-1]].label} is worked on.",
+            fix=f"Move .shard(…) to the front, before {network.operators[network.below(i)[-1]].label} is worked on.",
         )
 
 
@@ -111,7 +111,7 @@ def _reads_for_little(case: Case, position: int, kept: float) -> a.Finding | Non
     """A filter right behind its source: what it costs is the reading and testing of what it refuses."""
     network = case.estimate.network
     operator, batch = network.operators[position], case.batch_above(position)
-    below = case.below(position)
+    below = network.below(position)
     if kept > _FEW_KEPT or batch < _FEWEST_BATCHED or position not in case.binding_operators():
         return None
     source = network.operators[below[-1]].label if below else "its source"
@@ -166,13 +166,13 @@ def per_element_overhead(case: Case) -> Iterator[a.Finding]:
             operator=operator.id,
             message=(
                 f"{operator.label} is called {words.digits(calls)} times per step, for elements of "
-                f"{words.size(bytes_touched)} in and out: {words.duration(call_s)} per call, of which at least "
+                f"{words.size(bytes_touched)} in and out: {words.duration(call_s)} per call, of which about "
                 f"{words.duration(min(overhead_s, call_s))} are the calling itself. More parallel calls add calls, "
                 "not work."
             ),
             fix=(
                 f"Batch first: .batch({batch}) before {operator.label}, and a function that works on whole batches "
-                "(tf.io.parse_example for tf.io.parse_single_example). The gain is at least that of the calls saved."
+                "(tf.io.parse_example for tf.io.parse_single_example). The gain counts the calls that are saved alone."
             ),
             gain=gain,
         )
@@ -195,7 +195,7 @@ def repeated_work(case: Case) -> Iterator[a.Finding]:
             continue
         again = [
             i
-            for i in case.below(outer)
+            for i in network.below(outer)
             if network.operators[i].in_body or network.enclosing[i][:1] == (outer,)
         ]
         gain = case.gain_of(case.changed(dict.fromkeys(again, fewer(1 / times))))
@@ -207,8 +207,8 @@ def repeated_work(case: Case) -> Iterator[a.Finding]:
             operator=files.operator,
             message=(
                 f"{network.operators[position].label} reads the same {_file_count(files)} in each of the {times} "
-                f"iterators that {network.operators[outer].label} opens: {words.duration(case.core_s(again))} of core "
-                f"time per step, most of it for what another iterator reads, too."
+                f"iterators that {network.operators[outer].label} opens: {words.duration(network.core_s(again))} of "
+                "core time per step, most of it for what another iterator reads, too."
             ),
             fix=(
                 "Read and parse once, and split afterwards (write one file per class, or cache the parsed records "
@@ -262,7 +262,7 @@ def unbatch_rebatch(case: Case) -> Iterator[a.Finding]:
             operator=network.operators[i].id,
             message=(
                 f"{network.operators[i].label} takes batches apart and {network.operators[above].label} puts them "
-                f"together again: {words.duration(case.core_s((i, above)))} of core time per step for copies."
+                f"together again: {words.duration(network.core_s((i, above)))} of core time per step for copies."
             ),
             fix="Keep the batches, or say the size wanted once: .rebatch(n) in place of both.",
             gain=gain,
