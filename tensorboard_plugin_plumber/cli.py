@@ -213,6 +213,7 @@ def report(
     """Analyse what was recorded in a log directory."""
     from tensorboard_plugin_plumber.events import catalog, reader
     from tensorboard_plugin_plumber.model.analyse import WhatIf
+    from tensorboard_plugin_plumber.patch.diff import fill_patch
 
     what_if = WhatIf(cores=cores, memory_bytes=memory, consumer_rate=consumer_rate)
     if every_run and (run or host or pipeline):
@@ -233,6 +234,7 @@ def report(
         click.echo(f"plumber: {others}", err=True)
     with _progress("Analysing …"):
         found = _analyse(recording, chosen.id, what_if)
+        fill_patch(found.analysis, since_s=recording.graph.session.start_time_s)
     _print_report(found, as_json, answer)
     return DONE
 
@@ -421,12 +423,10 @@ def _check_writable(logdir: str) -> None:
 def _analyse(recording: Recording, pipeline: str, what_if: WhatIf) -> Report:
     from tensorboard_plugin_plumber.events import catalog
     from tensorboard_plugin_plumber.model.analyse import analyse
-    from tensorboard_plugin_plumber.patch.diff import fill_patch
     from tensorboard_plugin_plumber.report import Report
 
     analysis = analyse(recording, pipeline=pipeline, what_if=what_if)
     analysis.live = catalog.is_live(recording, now_s=time.time())
-    fill_patch(analysis, since_s=recording.graph.session.start_time_s)
     return Report(analysis)
 
 

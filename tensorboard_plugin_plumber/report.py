@@ -152,10 +152,14 @@ def _print_report(console: Console, analysis: a.Analysis) -> None:
 
 
 def _print_patch(console: Console, patch: str) -> None:
-    """The diff as it is: lines are not wrapped, so that it can be copied."""
+    """The diff as it is: lines are not wrapped and tabs stay, so that it can be copied."""
+    from rich.segment import Segment, Segments
+
     styles = {"+": "green", "-": "red", "@": "cyan"}
-    for line in patch.splitlines():
-        console.print(_text(line, styles.get(line[:1], "")), soft_wrap=True)
+    for line in patch.removesuffix("\n").split("\n"):
+        content = "\t".join(map(_clean, line.split("\t")))  # a Text would make blanks of them
+        style = console.get_style(styles.get(line[:1], "none"))
+        console.print(Segments([Segment(content, style), Segment.line()]), soft_wrap=True, end="")
 
 
 def _facts(analysis: a.Analysis) -> Iterator[str]:

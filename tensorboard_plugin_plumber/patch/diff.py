@@ -6,6 +6,7 @@ What source code cannot express, or nobody can place, becomes an instruction ins
 from __future__ import annotations
 
 import difflib
+import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -140,6 +141,7 @@ def _patched_file(
             _instruction(change, rows[one], str(error)) for one in operators for change in wanted[one].changes
         ]
     edits: list[Edit] = []
+    patched: str | None = None
     for operator in operators:
         want = wanted[operator]
         try:
@@ -149,12 +151,14 @@ def _patched_file(
                 tuple(want.appended),
                 tuple(want.options),
             )
-            edited(source, [*edits, edit])  # one that cannot be made must not keep the others from it
+            patched = edited(
+                source, [*edits, edit]
+            )  # one that cannot be made must not keep the others from it
         except (CannotEdit, SyntaxError) as error:
             refused += [_instruction(change, rows[operator], str(error)) for change in want.changes]
         else:
             edits.append(edit)
-    return ((source, edited(source, edits)) if edits else None), refused
+    return None if patched is None else (source, patched), refused
 
 
 class _Unreadable(Exception):
@@ -237,12 +241,15 @@ def _instruction(change: a.Change, row: a.OperatorRow | None, reason: str) -> st
 
 def _diff(path: str, before: str, after: str) -> str:
     name = _name_in_repository(Path(path))
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
-    )
+    lines = difflib.unified_diff(_lines(before), _lines(after), f"a/{name}", f"b/{name}")
     return "".join(
         line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
     )
+
+
+def _lines(source: str) -> list[str]:
+    """Its lines as patches count them: a form feed ends none."""
+    return io.StringIO(source, newline="\n").readlines()
 
 
 def _name_in_repository(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import textwrap
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def make():
 
 def at(source: str, text: str) -> int:
     """The line, from 1, that holds `text`."""
-    (line,) = (i for i, one in enumerate(source.splitlines(), 1) if text in one)
+    (line,) = (i for i, one in enumerate(source.split("\n"), 1) if text in one)
     return line
 
 
@@ -254,3 +255,11 @@ def test_a_diff_names_files_from_the_top_of_their_repository(tmp_path):
     assert patch_of(analysis(path, PARALLEL)).diff.startswith("--- a/train.py\n")
     (tmp_path / ".git").mkdir()
     assert patch_of(analysis(path, PARALLEL)).diff.startswith("--- a/input/train.py\n")
+
+
+def test_a_form_feed_between_functions_is_no_line_of_a_diff(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(ONE_LINE.replace("def make", "\f\ndef make"))
+    made = patch_of(analysis(path, PARALLEL))
+    subprocess.run(["git", "apply", "-"], input=made.diff.encode(), cwd=tmp_path, check=True)
+    assert path.read_text() == made.sources[str(path)]

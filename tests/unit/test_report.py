@@ -184,6 +184,9 @@ def test_a_patch_is_printed_as_it_is_and_what_it_lacks_is_said():
     analysis = a.Analysis(plan=a.Plan(patch=f"--- a/t.py\n+++ b/t.py\n@@ -1 +1 @@\n-y\n{long}\n"))
     analysis.plan.instructions.append("At t.py:5: .cache() (by hand: its line is not known).")
     text = Report(analysis).text(width=80)
+    # THEN tabs stay tabs
+    analysis.plan.patch = "+\tindented\n"
+    assert "\n+\tindented\n" in Report(analysis).text(width=80)
     # THEN no line of it is wrapped: it can be copied into a file and applied
     assert f"\n--- a/t.py\n+++ b/t.py\n@@ -1 +1 @@\n-y\n{long}\n" in text
     assert ".cache() (by hand" in text
