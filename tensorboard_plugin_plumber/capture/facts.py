@@ -308,15 +308,7 @@ def _shuffle_fact(node: Node, operator: Written, place: Place | None) -> Fact:
     # In a body each call of the function makes a new one.
     another = not seeded if _enclosed(operator) else reshuffles
     words = "draws a new order each epoch" if another else "draws one order for all epochs"
-    return Fact(
-        m.FACT_RANDOM,
-        words,
-        operator,
-        place,
-        seeded=seeded,
-        epochs=Epochs.ANOTHER if another else Epochs.SAME,
-        uncacheable=words if another else "",
-    )
+    return _random_fact(operator, place, words, seeded=seeded, another=another)
 
 
 def _random_dataset_fact(node: Node, operator: Written, place: Place | None) -> Fact:
@@ -325,6 +317,13 @@ def _random_dataset_fact(node: Node, operator: Written, place: Place | None) -> 
     again = node.op == "SamplingDataset" or bool(node.attribute("rerandomize_each_iteration"))
     another = not seeded if _enclosed(operator) else again
     words = f"draws random numbers ({node.op})"
+    return _random_fact(operator, place, words, seeded=seeded, another=another, draws=True)
+
+
+def _random_fact(
+    operator: Written, place: Place | None, words: str, *, seeded: bool, another: bool, draws: bool = False
+) -> Fact:
+    """A dataset that draws; `another`: something else in each epoch."""
     return Fact(
         m.FACT_RANDOM,
         words,
@@ -332,7 +331,7 @@ def _random_dataset_fact(node: Node, operator: Written, place: Place | None) -> 
         place,
         seeded=seeded,
         epochs=Epochs.ANOTHER if another else Epochs.SAME,
-        draws=True,
+        draws=draws,
         uncacheable=words if another else "",
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorboard_plugin_plumber.capture.consumer import ConsumerMeter
@@ -93,7 +93,7 @@ class FollowedPipeline:
 
     def calls_matter(self) -> bool:
         """Whether what calls cost beside their kernels can be as much as a fiftieth of all work."""
-        counts = self._counts()
+        counts = self._sum(self._counts_of_each())
         calls = sum(
             count.seen * (op.batch_size or 1)
             for count, op, bodies in zip(counts, self.message.running, self.description.bodies, strict=True)
@@ -110,7 +110,8 @@ class FollowedPipeline:
           now_s: `perf_counter`.
           elapsed_s: time since the session began.
         """
-        counts = self._counts()
+        of_each = self._counts_of_each()
+        counts = self._sum(of_each)
         for iterator in self._followed:
             self._take_now(iterator)
         # What was made up may turn out a little less at a later look: counters never fall.
@@ -140,7 +141,7 @@ class FollowedPipeline:
         if meter.thread.total is not None:
             sample.consumer_thread_cpu_s = meter.thread.total.cpu_s
             sample.consumer_thread_run_queue_s = meter.thread.total.run_queue_s
-        self._fill_passes(sample)
+        self._fill_passes(sample, of_each)
         low = meter.gap_low_s()
         if low is not None:
             sample.gap_low_s = low
@@ -178,11 +179,10 @@ class FollowedPipeline:
                 return True
         return False
 
-    def _fill_passes(self, sample: m.PipelineSample) -> None:
+    def _fill_passes(self, sample: m.PipelineSample, of_each: Mapping[FollowedIterator, list[Count]]) -> None:
         """Says what whole passes counted, those of iterators that are kept beyond their end included."""
         whole = self._whole.copy()
-        for iterator in self._followed:
-            counts = iterator.counters.counts() if iterator.counters is not None else []
+        for iterator, counts in of_each.items():
             if self._is_whole(iterator, counts):
                 whole.add(counts)
         sample.passes = whole.passes
@@ -195,12 +195,16 @@ class FollowedPipeline:
             return False
         return counts[0].seen > 0 and read_to_end(self.description, iterator.counters.alive(), counts)
 
-    def _counts(self) -> list[Count]:
-        counts = self._ended
-        for iterator in self._followed:
-            if iterator.counters is not None:
-                counts = [a + b for a, b in zip(counts, iterator.counters.counts(), strict=True)]
-        return counts
+    def _counts_of_each(self) -> dict[FollowedIterator, list[Count]]:
+        """Counts of the iterators that are alive and have any."""
+        return {one: one.counters.counts() for one in self._followed if one.counters is not None}
+
+    def _sum(self, of_each: Mapping[FollowedIterator, list[Count]]) -> list[Count]:
+        """Counts of all iterators, the ended ones included."""
+        total = self._ended
+        for counts in of_each.values():
+            total = [a + b for a, b in zip(total, counts, strict=True)]
+        return total
 
     def _take_now(self, iterator: FollowedIterator) -> None:
         if iterator.counters is None:

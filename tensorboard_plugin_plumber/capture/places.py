@@ -148,10 +148,20 @@ def code_of(function: Any) -> types.CodeType | None:
 
 def unwrap(function: Any) -> Any:
     """The innermost function behind partials, bound methods, tf.function and functools.wraps."""
+    return unwrap_bound(function)[0]
+
+
+def unwrap_bound(function: Any) -> tuple[Any, list[Any], dict[str, Any]]:
+    """What `unwrap` finds, and the arguments that it is bound to on the way: by position, and by name."""
+    positional: list[Any] = []
+    keywords: dict[str, Any] = {}
     for _ in range(16):
         if isinstance(function, functools.partial):
+            positional = [*function.args, *positional]
+            keywords = {**function.keywords, **keywords}
             function = function.func
         elif isinstance(function, types.MethodType):
+            positional = [function.__self__, *positional]
             function = function.__func__
         elif hasattr(function, "python_function"):
             function = function.python_function
@@ -159,7 +169,7 @@ def unwrap(function: Any) -> Any:
             function = function.__wrapped__
         else:
             break
-    return function
+    return function, positional, keywords
 
 
 def function_name(function: Any) -> str:

@@ -307,22 +307,7 @@ def _followed(owner: Any, value: Any) -> tuple[types.FunctionType, dict[str, Any
 
 def _bound(function: Any) -> tuple[Any, dict[str, Any]]:
     """The innermost function of a callable, and the parameters whose values outlive a call."""
-    positional: list[Any] = []
-    keywords: dict[str, Any] = {}
-    for _ in range(16):
-        if isinstance(function, functools.partial):
-            positional = [*function.args, *positional]
-            keywords = {**function.keywords, **keywords}
-            function = function.func
-        elif isinstance(function, types.MethodType):
-            positional = [function.__self__, *positional]
-            function = function.__func__
-        elif hasattr(function, "python_function"):
-            function = function.python_function
-        elif hasattr(function, "__wrapped__"):
-            function = function.__wrapped__
-        else:
-            break
+    function, positional, keywords = places.unwrap_bound(function)
     if not hasattr(function, "__code__") and not isinstance(function, type):
         call = type(function).__dict__.get("__call__")
         if isinstance(call, types.FunctionType):
