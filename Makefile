@@ -53,7 +53,7 @@ format: $(VENV)/.installed-dev  ## Bring Python into the project's style
 	$(BIN)/ruff format .
 
 .PHONY: bench
-bench: $(VENV)/.installed-dev  ## Measure overhead, accuracy and time to solve (15 min); ARGS=--smoke only tries
+bench: $(VENV)/.installed-dev  ## Measure overhead, accuracy and time to solve (half an hour); ARGS=--smoke only tries
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
 .PHONY: screenshot
