@@ -43,16 +43,16 @@ class Requests:
     """
 
     def __init__(self, iterator: Any) -> None:
-        self._last: bytes | None = None
+        self._seen: bytes | None = None
+        self._at_end: bytes | None = None
         self._handle = iterators.Handle(iterator, self._keep)
 
     def read(self) -> Any:
-        """The model, at the end the last one; None if there is none."""
-        content = None
+        """The model, or the last one that there was; None before the first."""
         with contextlib.suppress(iterators.NoModel):
-            content = self._handle.read()
-        if content is None:
-            content = self._last
+            # While another thread drops the iterator there is neither a model nor yet the one at its end.
+            self._seen = self._handle.read() or self._seen
+        content = self._at_end or self._seen
         return None if content is None else iterators.parse_model(content)
 
     def detach(self) -> None:
@@ -60,7 +60,7 @@ class Requests:
         self._handle.detach()
 
     def _keep(self, content: bytes | None) -> None:
-        self._last = content
+        self._at_end = content
 
 
 @dataclass
@@ -225,6 +225,8 @@ class FollowedIterator:
             self.pipeline.live_until_s = now_s + _LIVE_S
         self._delivered = delivered
         asked = model if self.requests is None else self._asked
+        if asked is None:
+            return  # its requests are not known yet
         requested = max(self._requested, _root_elements(asked))
         gaps = self._gaps.read(asked.gap_times, requested)
         if requested > self._requested:

@@ -98,19 +98,22 @@ class Recorder:
         )
         self._graph_sequence += 1
 
-    def make_sample(self, pipelines: Sequence[FollowedPipeline], *, poller_cpu_s: float, final: bool) -> None:
+    def make_sample(
+        self, pipelines: Sequence[FollowedPipeline], *, poller_cpu_s: float, last: bool, final: bool
+    ) -> None:
         """Makes a sample ready to be sent.
 
         Args:
           pipelines: all that the graph record has.
           poller_cpu_s: CPU time of Plumber's own thread so far, seconds.
+          last: no other follows.
           final: training ended in order.
         """
         for pipeline in pipelines:
             # With each sample, so that the pool's time and the counters are of the same moment.
             pipeline.pool.update()
         now_s = time.perf_counter()
-        if self._sample_sequence == 0 and final:
+        if self._sample_sequence == 0 and last:
             # It was over before the first look: the beginning, at which nothing was counted yet, makes
             # the second sample that a difference needs.
             self._append(m.SampleRecord(wall_time_s=self._session.start_time_s))

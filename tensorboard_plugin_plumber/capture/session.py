@@ -137,7 +137,7 @@ class CaptureSession:
             self._look_up_files()
             with self._lock:
                 if not self._quiet:
-                    self._write(final=final)
+                    self._write(last=True, final=final)
             self._recorder.send()
         self._close()
 
@@ -258,7 +258,7 @@ class CaptureSession:
             sample_due = self._recorder.is_due(now_s)
             # The first window begins behind the very first elements.
             if sample_due or (self._registry.pipelines and not self._recorder.has_samples):
-                self._write(final=False)
+                self._write()
         self._recorder.send()
         self._look_up_files()
         if sample_due:
@@ -287,7 +287,7 @@ class CaptureSession:
         with self._lock:
             self._registry.calibrated(wanted)
 
-    def _write(self, *, final: bool) -> None:
+    def _write(self, *, last: bool = False, final: bool = False) -> None:
         """Makes a sample ready to be sent, after the graph if that has changed."""
         pipelines = self._registry.pipelines
         if not pipelines:
@@ -295,7 +295,7 @@ class CaptureSession:
         if self._registry.changed:
             self._recorder.make_graph(pipelines)
             self._registry.changed = False
-        self._recorder.make_sample(pipelines, poller_cpu_s=self._poller.cpu_s, final=final)
+        self._recorder.make_sample(pipelines, poller_cpu_s=self._poller.cpu_s, last=last, final=final)
 
     def _role(self) -> str:
         """Role of what is iterated now."""

@@ -117,8 +117,9 @@ def test_a_quota_is_found_and_its_cost_is_measured(quotas: tuple[Groups, Groups]
     assert (use["cores"], use["cores_from"], use["quota_cores"]) == (0.4, "cgroup", 0.4)
     assert 0.2 < use["throttled"] <= 1
     assert use["process_cores"] < 0.6
-    assert "of 0.4 cores (its CPU quota" in ended.stdout
-    assert "held it back for" in ended.stdout
+    shown = " ".join(ended.stdout.split())
+    assert "of 0.4 cores (its CPU quota" in shown
+    assert "held it back for" in shown
 
 
 @pytest.mark.skipif(
