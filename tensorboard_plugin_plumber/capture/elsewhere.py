@@ -28,7 +28,7 @@ def read(dataset: Any) -> Graphs:
     """As `graphs.read`, with what runs elsewhere put below the operator that hands its elements over.
 
     Raises:
-      tf.errors.OpError, ValueError, shrink.CannotCopy: the dataset cannot be serialised.
+      tf.errors.OpError, ValueError, remake.CannotRemake: the dataset cannot be serialised.
     """
     small = shrink.serialisable(dataset)
     found = _with_transfers(_without_what_is_left_out(graphs.read(small.dataset), small.left_out), dataset)

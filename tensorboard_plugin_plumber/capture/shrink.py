@@ -10,51 +10,27 @@ functions that are already traced.
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tensorboard_plugin_plumber.capture.construction import (
-    DROPPED,
-    construction_of,
-    is_transfer,
-    tensor_bytes,
-)
-from tensorboard_plugin_plumber.capture.places import is_tensorflow_file
+from tensorboard_plugin_plumber.capture.construction import is_transfer, tensor_bytes
+from tensorboard_plugin_plumber.capture.remake import CannotRemake, arguments_of, remade, replaced
 from tensorboard_plugin_plumber.capture.survey import (
     LARGE_BYTES,
     TOO_LARGE_BYTES,
     Survey,
     captures_of,
-    is_traced,
     source_bytes,
     traced_of,
 )
 
-# Making these again would reach outside: register with a service, write, read a file's header.
-_NEVER_AGAIN = ("DataService", "Save", "Load", "SnapshotChunk", "List")
 # Name of the source that stands in for a transfer to a device.
 TRANSFER = "plumber's stand-in for a transfer to a device"
 LEFT_OUT = "plumber's stand-in for what is left out"
 
-_OTHER_ATTRIBUTES = {"dataset": "_input_dataset", "options": "_options_attr"}
 
-
-class CannotCopy(Exception):
-    """The operator cannot be made again without tracing or reaching outside."""
-
-
-class _Local(threading.local):
-    # Functions already traced, to be taken in this order; None: functions are traced as always.
-    traced: list[Any] | None = None
-
-
-_local = _Local()
-_lock = threading.Lock()
-_patched = False
+class CannotCopy(CannotRemake):
+    """What a source holds has no small stand-in."""
 
 
 @dataclass(frozen=True)
@@ -76,21 +52,20 @@ def serialisable(dataset: Any) -> Serialisable:
     Random state, the user's functions and data are left alone.
 
     Raises:
-      CannotCopy: it holds too much to be serialised, or what cannot be, and cannot be copied.
+      CannotRemake: it holds too much to be serialised, or what cannot be, and cannot be copied.
     """
     survey = Survey()
     survey.look_at(dataset)
     left_out = survey.leave_out(dataset)
     if not survey.changes[id(dataset)]:
         return Serialisable(dataset)
-    _patch()
     copier = _Copier(survey)
     try:
         for one in survey.order:  # from below, so that copying one never has to copy a long chain below it
             if survey.height(one) >= survey.lowest:
                 copier.copy(one)
         return Serialisable(copier.copy(dataset), left_out)
-    except CannotCopy:
+    except CannotRemake:
         if survey.held_bytes > TOO_LARGE_BYTES or survey.transfers or left_out:
             raise
         return Serialisable(dataset)
@@ -152,24 +127,8 @@ class _Copier:
             return _tiny_source(dataset)
         if not self._survey.look_at(dataset):
             return dataset
-        arguments = {name: self._replaced(value) for name, value in _arguments(dataset).items()}
+        arguments = {name: replaced(value, self.copy) for name, value in arguments_of(dataset).items()}
         return _made_again(dataset, arguments)
-
-    def _replaced(self, value: Any) -> Any:
-        from tensorflow.python.types import data as data_types
-
-        if value is DROPPED:
-            raise CannotCopy("one of its arguments was too large to be kept")
-        if isinstance(value, data_types.DatasetV2):
-            return self.copy(value)
-        if isinstance(value, dict):
-            return {name: self._replaced(one) for name, one in value.items()}
-        if isinstance(value, list):
-            return [self._replaced(one) for one in value]
-        if isinstance(value, tuple):
-            items = [self._replaced(one) for one in value]
-            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-        return value
 
 
 def _stand_in(dataset: Any, name: str) -> Any:
@@ -225,114 +184,4 @@ def _tiny_source(dataset: Any) -> Any:
 
 
 def _made_again(dataset: Any, arguments: dict[str, Any]) -> Any:
-    cls = type(dataset)
-    if any(name in cls.__name__ for name in _NEVER_AGAIN):
-        raise CannotCopy(f"{cls.__name__} reaches outside when it is made")
-    if hasattr(dataset, "_seed"):
-        # A given seed keeps the constructor from drawing one, which would advance TensorFlow's random state.
-        arguments["seed"] = 1
-    functions = [_with_small_captures(one) for one in traced_of(dataset)]
-    try:
-        return _called(cls, arguments, functions)
-    except (TypeError, ValueError, AttributeError):
-        # Some constructors take plain numbers only, and keep tensors.
-        arguments = {name: _plain(value) for name, value in arguments.items()}
-    try:
-        return _called(cls, arguments, functions)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise CannotCopy(f"{cls.__name__} cannot be made again: {error}") from error
-
-
-def _called(cls: Any, arguments: dict[str, Any], functions: list[Any]) -> Any:
-    with _reusing(functions):
-        return cls(**arguments)
-
-
-def _plain(value: Any) -> Any:
-    """A scalar tensor as the Python number or bytes in it; other values as they are."""
-    if not (hasattr(value, "_numpy") and value.shape.rank == 0):
-        return value
-    content = value.numpy()
-    return content.item() if hasattr(content, "item") else content
-
-
-def _arguments(dataset: Any) -> dict[str, Any]:
-    """Constructor arguments by name: from the attributes of the same name, else as recorded, else the default."""
-    cls = type(dataset)
-    recorded = _recorded(dataset)
-    found = {}
-    for name, parameter in _parameters(type(dataset)):
-        live = _live(dataset, name)
-        if live is not DROPPED:
-            found[name] = live
-        elif recorded.get(name, DROPPED) is not DROPPED:
-            found[name] = recorded[name]
-        elif parameter.default is inspect.Parameter.empty:
-            raise CannotCopy(f"the argument {name} of {cls.__name__} is not known")
-    return found
-
-
-def _parameters(cls: Any) -> tuple[tuple[str, inspect.Parameter], ...]:
-    parameters = tuple(inspect.signature(cls.__init__).parameters.items())[1:]
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if any(parameter.kind in variable for _, parameter in parameters):
-        raise CannotCopy(f"{cls} takes any arguments")
-    return parameters
-
-
-def _recorded(dataset: Any) -> dict[str, Any]:
-    construction = construction_of(dataset)
-    if construction is None:
-        return {}
-    names = [name for name, _ in _parameters(type(dataset))]
-    return {**dict(zip(names, construction.arguments, strict=False)), **construction.keywords}
-
-
-def _live(dataset: Any, name: str) -> Any:
-    """An argument as the object still holds it; DROPPED if it does not."""
-    value = dataset.__dict__.get(_OTHER_ATTRIBUTES.get(name, f"_{name}"), DROPPED)
-    if is_traced(value):
-        return value._func
-    if name == "deterministic":
-        return {"true": True, "false": False, "default": None}.get(value, DROPPED)
-    return value
-
-
-def _is_tensorflows(function: Any) -> bool:
-    """A function of TensorFlow's own, which a constructor traces for itself."""
-    code = getattr(function, "__code__", None)
-    return code is not None and is_tensorflow_file(code.co_filename)
-
-
-@contextlib.contextmanager
-def _reusing(traced: list[Any]) -> Iterator[None]:
-    _local.traced = list(traced)
-    try:
-        yield
-    finally:
-        _local.traced = None
-
-
-def _patch() -> None:
-    """Lets a constructor take functions that are already traced, in this thread and while asked to."""
-    global _patched
-    from tensorflow.python.data.ops import structured_function
-
-    with _lock:
-        if _patched:
-            return
-        _patched = True
-        cls = structured_function.StructuredFunctionWrapper
-        original = cls.__init__
-
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            if _local.traced is None or (
-                not _local.traced and _is_tensorflows(args[0] if args else kwargs["func"])
-            ):
-                original(self, *args, **kwargs)
-            elif _local.traced:
-                self.__dict__.update(_local.traced.pop(0).__dict__)
-            else:
-                raise CannotCopy("a function would be traced again")
-
-        cls.__init__ = __init__
+    return remade(dataset, arguments, [_with_small_captures(one) for one in traced_of(dataset)])
