@@ -58,6 +58,12 @@ class WhatIf:
     memory_bytes: float | None = None
     #: 1/g, steps/s.
     consumer_rate: float | None = None
+    #: What storage delivers at most, bytes/s.
+    storage_bytes_per_s: float | None = None
+    #: E: passes that training makes over its data.
+    epochs: float | None = None
+    #: The rate to size cores and memory for, steps/s.
+    wanted_rate: float | None = None
 
 
 def analyse(recording: Recording, *, pipeline: str | None = None, what_if: WhatIf = WhatIf()) -> a.Analysis:
@@ -280,6 +286,8 @@ def _label(now: Estimate, bound: Bound) -> str:
         return f"thread pool of {network.current.threadpool_size}"
     if bound.kind is Kind.GIL:
         return "Python's interpreter lock"
+    if bound.kind is Kind.STORAGE:
+        return "storage"
     first = network.operators[bound.operators[0]].label if bound.operators else "one thread"
     return first if bound.kind is Kind.OPERATOR else f"thread of {first}"
 

@@ -30,11 +30,12 @@ class Kind(Enum):
     CPU = "cpu"
     THREADPOOL = "threadpool"
     GIL = "gil"
+    STORAGE = "storage"
     CONSUMER = "consumer"
 
 
 #: Kinds that speak of something all operators share.
-RESOURCES = frozenset({Kind.CPU, Kind.THREADPOOL, Kind.GIL})
+RESOURCES = frozenset({Kind.CPU, Kind.THREADPOOL, Kind.GIL, Kind.STORAGE})
 
 
 @dataclass(frozen=True)

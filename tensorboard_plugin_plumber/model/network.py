@@ -12,7 +12,12 @@ Everything here is immutable and free of TensorFlow. The symbols are those of do
 ``a_i``    ``Choice.parallel``: i does its work in threads of its own                  0/1
 ``p_i``    ``Choice.prefetch``: a prefetch stands on the output of i                   0/1
 ``y_i``    ``Choice.cache``: a memory cache stands on the output of i                  0/1
+``f_i``    ``Choice.file_cache``: a file cache stands on the output of i               0/1
+``u_i``    ``Choice.unbounded``: its function leaves the pool for an unbounded one     0/1
 ``T``      ``Settings.threadpool_size``                                                threads
+``B(k)``   ``Limits.storage``: what storage delivers to k readers                      bytes/s
+``b_i``    ``Operator.read_bytes``                                                     bytes/element
+``E``      ``Network.epochs``: passes that training makes over its data
 ``N, M``   ``Limits.cores``, ``Limits.memory_bytes``                                   cores, bytes
 ``g``      ``Consumer.step_s``: the consumer's own time per step                       s/step
 =========  ==========================================================================  ===============
@@ -23,9 +28,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 #: Reading one element from a memory cache costs about this much core time (docs/model.md, "Caches").
 CACHE_READ_S = 1e-6
+#: Core time per byte to read from a file cache, and to write one, s/byte.
+FILE_READ_S_PER_BYTE = 0.6e-9
+FILE_WRITE_S_PER_BYTE = 1 / 280e6
 
 
 @dataclass(frozen=True)
@@ -70,14 +79,20 @@ class Operator:
     element_bytes: float = 0.0
     #: Bytes that a memory cache of its output would take, upper end of the interval; None if unknown or infinite.
     cache_bytes: float | None = None
-    #: A memory cache may stand on its output.
+    #: A cache may stand on its output.
     may_cache: bool = False
+    #: Bytes that a file cache of its output would take on disk, upper end; None if unknown or infinite.
+    file_cache_bytes: float | None = None
+    #: Its function may leave the pool: `use_unbounded_threadpool`, where the recording's TensorFlow has it.
+    may_unbounded: bool = False
     #: It may become parallel, or have its parallelism raised.
     may_parallel: bool = False
     #: A prefetch may be put on its output by the user (always true outside function bodies).
     may_prefetch: bool = True
     #: Core time to read one element of a cache on its output, s: measured where one serves.
     cache_read_s: float = CACHE_READ_S
+    #: Bytes that one element of its output reads from storage, b_i.
+    read_bytes: float = 0.0
 
     @property
     def service_s(self) -> float:
@@ -103,8 +118,17 @@ class Choice:
     #: p_i, and its buffer in elements.
     prefetch: bool = False
     prefetch_size: int = 0
-    #: y_i. In `Network.current`, a cache of the user's that serves.
+    #: y_i. In `Network.current`, a cache of the user's that serves, whatever it keeps its elements in.
     cache: bool = False
+    #: f_i; never true in `Network.current`.
+    file_cache: bool = False
+    #: u_i; in `Network.current` false, for `Operator.unbounded` says what is in force.
+    unbounded: bool = False
+
+    @property
+    def serves(self) -> bool:
+        """A cache of either kind stands on its output."""
+        return self.cache or self.file_cache
 
 
 @dataclass(frozen=True)
@@ -114,6 +138,47 @@ class Settings:
     choices: tuple[Choice, ...]
     #: T: slots of the iterator's private thread pool.
     threadpool_size: int
+
+
+@dataclass(frozen=True)
+class StorageCurve:
+    """B(k): what storage delivers to k readers at a time, as measured.
+
+    Between the points it is linear, before the first it goes to nothing, behind the last it rises no more.
+    """
+
+    #: (readers, bytes per second), by readers; concave and never falling.
+    points: tuple[tuple[float, float], ...]
+
+    def __post_init__(self) -> None:
+        if not self.points:
+            raise ValueError("a storage curve needs at least one point")
+        slopes = [(after[1] - before[1], after[0] - before[0]) for before, after in pairwise(self._from_zero)]
+        if any(width <= 0 or rise < 0 for rise, width in slopes):
+            raise ValueError("a storage curve needs its points by readers, and never falls")
+        rising = [rise / width for rise, width in slopes]
+        if any(later > earlier * (1 + 1e-9) for earlier, later in pairwise(rising)):
+            raise ValueError("a storage curve must be concave")
+
+    @property
+    def _from_zero(self) -> tuple[tuple[float, float], ...]:
+        return ((0.0, 0.0), *self.points)
+
+    def bytes_per_s(self, readers: float) -> float:
+        """B(readers)."""
+        return min(slope * readers + intercept for slope, intercept in self.cuts())
+
+    def cuts(self) -> list[tuple[float, float]]:
+        """Pairs (slope, intercept), bytes/s per reader and bytes/s: ``B(k) = min(slope k + intercept)``."""
+        chords = []
+        for (left, low), (right, high) in pairwise(self._from_zero):
+            slope = (high - low) / (right - left)
+            chords.append((slope, low - slope * left))
+        return [*chords, (0.0, self.points[-1][1])]
+
+    def scaled(self, factor: float) -> StorageCurve:
+        """The curve of storage that is `factor` times as fast."""
+        return StorageCurve(tuple((readers, factor * rate) for readers, rate in self.points))
 
 
 @dataclass(frozen=True)
@@ -128,6 +193,10 @@ class Limits:
     memory_free_bytes: float
     #: The share.
     memory_share: float = 0.5
+    #: B(k) of the storage that the pipeline reads from; None: unknown, nothing is bounded by it.
+    storage: StorageCurve | None = None
+    #: Bytes that a plan may write to disk for a file cache; 0 where nobody knows.
+    disk_free_bytes: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -157,6 +226,8 @@ class Network:
     consumer: Consumer = field(default_factory=Consumer)
     #: The observed rate X_0, steps/s; None if nothing was seen.
     observed_rate: float | None = None
+    #: E; None, unknown, counts as many.
+    epochs: float | None = None
 
     def __post_init__(self) -> None:
         if not self.operators:

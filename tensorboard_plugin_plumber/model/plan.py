@@ -345,6 +345,7 @@ def _limit_in_words(now: Estimate, binding: Bound) -> str:
         Kind.CPU: f"the {words.cores(network.limits.cores)} that this process may use",
         Kind.THREADPOOL: "the iterator's thread pool",
         Kind.GIL: f"Python's interpreter lock, held by {first}",
+        Kind.STORAGE: "what storage delivers",
         Kind.OPERATOR: first,
         Kind.THREAD: f"the thread of {first}",
     }[binding.kind]

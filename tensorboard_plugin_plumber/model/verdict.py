@@ -131,7 +131,8 @@ def _bottleneck_sentence(estimate: Estimate, binding: Bound) -> str:
         where = f"in each of {iterators} threads" if iterators > 1 else "on one thread"
         return f"{operator.label}{beside} {where} caps the rate at {words.rate(binding.rate)}."
     resource, rate = _resource(estimate, binding), words.rate(binding.rate)
-    return f"{resource} cap the rate at {rate}; {operator.label} takes the largest share."
+    caps = "caps" if binding.kind is Kind.STORAGE else "cap"
+    return f"{resource} {caps} the rate at {rate}; {operator.label} takes the largest share."
 
 
 def _resource(estimate: Estimate, binding: Bound) -> str:
@@ -140,6 +141,7 @@ def _resource(estimate: Estimate, binding: Bound) -> str:
         Kind.CPU: f"The {words.cores(network.limits.cores)} that this process may use",
         Kind.THREADPOOL: f"The {network.current.threadpool_size} slots of the iterator's thread pool",
         Kind.GIL: "Threads that wait for Python's interpreter lock",
+        Kind.STORAGE: "The storage that it reads from",
     }.get(binding.kind, "Threads")
 
 

@@ -53,6 +53,8 @@ export function settingName(change: Change): string {
       return "data service";
     case "rewrite":
       return "rewrite";
+    case "unbounded":
+      return "unbounded thread pool";
     case null:
       return "setting";
   }
