@@ -285,3 +285,15 @@ def _rearrange(stack: list[str | None], name: str, count: int) -> None:
         stack[-1], stack[-2] = stack[-2], stack[-1]
     elif name == "ROT_THREE" and len(stack) >= 3:
         stack.insert(-2, stack.pop())
+
+
+def drops_result(code: types.CodeType, instruction: int) -> bool:
+    """Whether what the call at an instruction (as `frame.f_lasti`) returns is thrown away by the next one.
+
+    That is what a call as a statement of its own is compiled to.
+    """
+    raw = code.co_code
+    following = instruction + 2
+    while following < len(raw) and dis.opname[raw[following]] == "CACHE":  # from Python 3.11 on
+        following += 2
+    return following < len(raw) and dis.opname[raw[following]] == "POP_TOP"

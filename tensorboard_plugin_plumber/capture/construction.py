@@ -24,13 +24,23 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
-from tensorboard_plugin_plumber.capture import keras_inputs, places
+from tensorboard_plugin_plumber.capture import bytecode, keras_inputs, places
 
 _logger = logging.getLogger("tensorboard_plugin_plumber")
 _ATTRIBUTE = "_plumber_construction"
 _ARGUMENTS = "_plumber_arguments"
 _ORIGINAL = "_plumber_original"
 _SMALL_BYTES = 4096
+_MOST_UNUSED = 8
+# They give a dataset that does something else than what they are called on, and have no other effect.
+_TRANSFORMATIONS = frozenset(
+    {
+        "batch", "bucket_by_sequence_length", "cache", "concatenate", "enumerate", "filter", "flat_map",
+        "group_by_window", "ignore_errors", "interleave", "map", "padded_batch", "prefetch", "ragged_batch", "rebatch",
+        "rejection_resample", "repeat", "scan", "shard", "shuffle", "skip", "snapshot", "sparse_batch", "take",
+        "take_while", "unbatch", "unique", "window", "with_options",
+    }
+)  # fmt: skip
 
 _lock = threading.Lock()
 _installed = False
@@ -68,6 +78,14 @@ class FunctionRecord:
 
 
 @dataclass(frozen=True)
+class Unused:
+    """A call on a dataset whose result the code threw away."""
+
+    method: str
+    call: places.Call
+
+
+@dataclass(frozen=True)
 class Construction:
     """How one dataset object came to be."""
 
@@ -82,12 +100,21 @@ class Construction:
     functions: dict[str, FunctionRecord] = field(default_factory=dict)
     arguments: tuple[Any, ...] = field(default=(), repr=False)
     keywords: dict[str, Any] = field(default_factory=dict, repr=False)
+    # What was made of it and thrown away, by place; at most _MOST_UNUSED.
+    unused: dict[tuple[str, int], Unused] = field(default_factory=dict, repr=False, compare=False)
 
 
 def construction_of(dataset: object) -> Construction | None:
     """What is known of a dataset object; None if it was built before `install`."""
     found = getattr(dataset, "__dict__", {}).get(_ATTRIBUTE)
     return found if isinstance(found, Construction) else None
+
+
+def stand_for(made: Any, dataset: Any) -> None:
+    """Says of a dataset that was made again that it is the user's, as the other one was."""
+    found = construction_of(dataset)
+    if found is not None:
+        made.__dict__[_ATTRIBUTE] = found
 
 
 def install() -> None:
@@ -199,6 +226,18 @@ def _remember(dataset: Any, variant_tensor: Any, frame: types.FrameType) -> None
     if graph is not None:
         by_name = _traced.setdefault(graph, {})
         by_name.setdefault(variant_tensor.op.name, made)
+    if call is not None and method in _TRANSFORMATIONS and call.method == method:
+        _note_unused(dataset, Unused(method, call))
+
+
+def _note_unused(dataset: Any, unused: Unused) -> None:
+    """Notes a transformation whose result the next instruction drops with what it was made of."""
+    if not bytecode.drops_result(unused.call.code, unused.call.instruction):
+        return
+    inputs = inputs_of(dataset)
+    below = construction_of(inputs[0]) if inputs else None
+    if below is not None and len(below.unused) < _MOST_UNUSED:
+        below.unused.setdefault((unused.call.path, unused.call.frame_line), unused)
 
 
 def functions_of(dataset: Any) -> dict[str, FunctionRecord]:
@@ -301,8 +340,8 @@ def tensor_bytes(tensor: Any) -> int:
 
 
 def _is_structural(value: Any) -> bool:
-    """Datasets, functions, specs and options: the dataset holds them, or they hold no data."""
+    """Datasets, functions, reducers, specs and options: the dataset holds them, or they hold no data."""
     if callable(value):
         return True
     kinds = {base.__name__ for base in type(value).__mro__}
-    return bool(kinds & {"DatasetV2", "TypeSpec", "DType", "TensorShape", "OptionsBase"})
+    return bool(kinds & {"DatasetV2", "TypeSpec", "DType", "TensorShape", "OptionsBase", "Reducer"})

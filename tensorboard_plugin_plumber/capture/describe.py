@@ -68,6 +68,7 @@ def _describe(dataset: Any, role: str) -> Description:
     )
     operators = [one for one in root.walk() if not one.foreign]
     _fill_operators(pipeline, operators, matched, found.library, found.names)
+    _fill_unused(pipeline, operators)
     _fill_injected(pipeline, matched, [one for one in root.walk() if one.foreign])
     _fill_flows(pipeline, matched)
     keras_inputs.say(pipeline, (one.id for one in operators if _is_keras_own(one)))
@@ -135,6 +136,7 @@ def _fill_operators(
                 executes[operator.id] = one.index
     cardinalities = {one.id: settings.cardinality_of(one) for one in operators}
     facts = PipelineFacts(operators[0], library, cardinalities) if operators else None
+    first: dict[object, str] = {}
     for operator in operators:
         out = pipeline.operators.add(id=operator.id, type=operator.type, in_body=operator.in_body)
         parent = operator.parent
@@ -156,9 +158,30 @@ def _fill_operators(
         parallel = legality.parallel(operator, facts)
         if parallel is not None:
             _fill_verdict(out.parallel, parallel)
+        earlier = first.setdefault(_object_of(operator), operator.id)
+        out.same_as = earlier if earlier != operator.id else ""
         given = next((names[tag] for tag in operator.head.tags if tag in names), "")
         function = out.function.name if out.HasField("function") else ""
         out.label = given or (function if function and function != "<lambda>" else operator.type)
+
+
+def _object_of(operator: Written) -> object:
+    """What is equal for operators that are the same dataset object; in function bodies objects are gone, names stay."""
+    dataset, head = operator.pair.dataset, operator.head
+    return id(dataset) if dataset is not None else (head.function, head.name)
+
+
+def _fill_unused(pipeline: m.Pipeline, operators: list[Written]) -> None:
+    told: set[tuple[str, int]] = set()
+    for operator in operators:
+        made = operator.pair.construction
+        for place, unused in made.unused.items() if made is not None else ():
+            if place in told:
+                continue
+            told.add(place)
+            out = pipeline.unused_results.add(method=unused.method, operator=operator.id)
+            call = unused.call
+            out.source.path, out.source.line, out.source.scope = call.path, call.line, call.scope
 
 
 def _is_keras_own(operator: Written) -> bool:
@@ -199,6 +222,7 @@ def _fill_function(out: m.Operator, operator: Written, found: Facts) -> None:
     function.stateful = found.stateful
     function.may_wait = found.may_wait or bool(python)
     function.operations.extend(found.telling)
+    function.takes_parts = found.takes_parts
     function.writes.extend(
         dict.fromkeys((*found.graph_writes, *(what for one in python for what in one.writes)))
     )

@@ -204,6 +204,15 @@ _TELLING = frozenset(
         "StridedSlice",
     }
 )
+# They hand on parts of what they are given ...
+_PARTS = frozenset({"Slice", "StridedSlice", "Gather", "GatherV2", "GatherNd", "Split", "SplitV", "Unpack"})
+# ... or change it element by element: what they leave out, nothing has looked at.
+_ELEMENTWISE = frozenset(
+    {
+        "Add", "AddV2", "Cast", "Const", "DecodeRaw", "EnsureShape", "ExpandDims", "Identity", "IdentityN", "Mul",
+        "Neg", "NoOp", "Pack", "Placeholder", "RealDiv", "Reshape", "Shape", "Sqrt", "Square", "Squeeze", "Sub",
+    }
+)  # fmt: skip
 _TELLING_PREFIXES = ("Resize", "ParseExample", "ParseSingleExample", "ScaleAndTranslate")
 
 
@@ -240,6 +249,7 @@ class Facts:
       may_wait: they hold ops that may wait for something else than a core.
       telling: ops that tell what they are for: decoding, cropping, resizing, padding, parsing, casts from integers
         to floats ("CastToFloat").
+      takes_parts: their results are parts of their arguments, changed element by element at most.
     """
 
     python: tuple[PythonFacts, ...] = ()
@@ -257,6 +267,7 @@ class Facts:
     stateful: bool = False
     may_wait: bool = False
     telling: tuple[str, ...] = ()
+    takes_parts: bool = False
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -356,6 +367,7 @@ def _union(facts: list[Facts]) -> Facts:
         stateful=any(one.stateful for one in facts),
         may_wait=any(one.may_wait for one in facts),
         telling=tuple(dict.fromkeys(every("telling"))),
+        takes_parts=any(one.takes_parts for one in facts),
     )
 
 
@@ -446,9 +458,10 @@ def _look(function: Any, claimed: frozenset[tuple[str, str]]) -> _Body:
     claimed_calls: list[str] = []
     telling: list[str] = []
     variables = tables = stateful = waits = False
+    takes_parts = _takes_parts(function)
     nodes = [node for node in function.node_def if not _kind(node.op).plain]
     if not nodes:
-        return _PLAIN
+        return _Body(Facts(takes_parts=True), Facts(takes_parts=True), (), ()) if takes_parts else _PLAIN
     for node in nodes:
         op = node.op
         kind = _kind(op)
@@ -502,9 +515,16 @@ def _look(function: Any, claimed: frozenset[tuple[str, str]]) -> _Body:
         stateful,
         waits,
         tuple(dict.fromkeys(telling)),
+        takes_parts,
     )
     whole = own if not claimed_datasets else _union([own, Facts(datasets=tuple(claimed_datasets))])
     return _Body(own, whole, tuple(calls), tuple(claimed_calls))
+
+
+def _takes_parts(function: Any) -> bool:
+    """Whether a function body picks parts out of its arguments, and looks at nothing else of them."""
+    ops = {node.op for node in function.node_def}
+    return not ops.isdisjoint(_PARTS) and ops <= _PARTS | _ELEMENTWISE
 
 
 def _widens_to_float(node: Any) -> bool:

@@ -14,7 +14,13 @@ from tensorboard_plugin_plumber.model.findings.caches import (
     missing_cache,
 )
 from tensorboard_plugin_plumber.model.findings.case import Case, Rule
-from tensorboard_plugin_plumber.model.findings.elements import decode_whole_image, late_cast
+from tensorboard_plugin_plumber.model.findings.elements import (
+    decode_whole_image,
+    large_element_copies,
+    late_cast,
+    padding,
+)
+from tensorboard_plugin_plumber.model.findings.intentions import randomness_repeats, result_unused
 from tensorboard_plugin_plumber.model.findings.overlap import no_prefetch, not_input_bound
 from tensorboard_plugin_plumber.model.findings.parallelism import (
     ordered_stragglers,
@@ -29,6 +35,7 @@ from tensorboard_plugin_plumber.model.findings.reading import (
     small_files,
     unexplained_waiting,
 )
+from tensorboard_plugin_plumber.model.findings.repeated import repeated_branches, repeated_work
 from tensorboard_plugin_plumber.model.findings.tuning import (
     autotune_hidden,
     autotune_off,
@@ -39,7 +46,6 @@ from tensorboard_plugin_plumber.model.findings.tuning import (
 from tensorboard_plugin_plumber.model.findings.waste import (
     nested_datasets,
     per_element_overhead,
-    repeated_work,
     shard_behind_cache,
     unbatch_rebatch,
     wasted_work,
@@ -55,12 +61,15 @@ RULES: tuple[Rule, ...] = (
     python_function,
     per_element_overhead,
     wasted_work,
+    padding,
     repeated_work,
+    repeated_branches,
     shard_behind_cache,
     unbatch_rebatch,
     nested_datasets,
     decode_whole_image,
     late_cast,
+    large_element_copies,
     sequential_read,
     unexplained_waiting,
     compressed_input,
@@ -75,6 +84,8 @@ RULES: tuple[Rule, ...] = (
     ordered_stragglers,
     oversubscribed,
     side_effects,
+    randomness_repeats,
+    result_unused,
     autotune_hidden,
     autotune_off,
     not_input_bound,

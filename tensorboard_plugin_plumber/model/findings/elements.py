@@ -19,6 +19,12 @@ _SMALL_SHARE = 0.5
 _WIDENED = 3.0
 #: Smaller elements cost more to hand on than to copy.
 _LARGE_BYTES = 16e3
+#: What pads in a function.
+_PADS = frozenset({"Pad", "PadV2", "MirrorPad", "RaggedTensorToTensor"})
+#: Bytes that are used less than this are mostly copied for nothing.
+_LITTLE_USED = 0.5
+#: Their time goes with the bytes that they copy.
+_COPYING_SOURCES = frozenset({"TensorSlice", "FixedLengthRecord", "TFRecord"})
 
 
 def decode_whole_image(case: Case) -> Iterator[a.Finding]:
@@ -98,3 +104,91 @@ def _widens(written: m.Operator, operator: Operator, inputs: list[Operator]) -> 
         return False
     before = inputs[0].element_bytes
     return before >= _LARGE_BYTES and operator.element_bytes >= _WIDENED * before
+
+
+def padding(case: Case) -> Iterator[a.Finding]:
+    """Most of what is copied and handed on is padding."""
+    if case.consumer_binds:
+        return
+    network = case.estimate.network
+    for i, operator in enumerate(network.operators):
+        written, inputs = case.estimate.written[i], network.inputs[i]
+        pads = not _PADS.isdisjoint(written.function.operations)
+        batches = written.type == "PaddedBatch"
+        if not (pads or batches) or len(inputs) != 1 or operator.visits <= 0 or operator.element_bytes <= 0:
+            continue
+        below = network.operators[inputs[0]]
+        given = below.element_bytes * below.visits / operator.visits
+        useful = given / operator.element_bytes
+        if useful > _LITTLE_USED or operator.element_bytes < _LARGE_BYTES / (1 if batches else 16):
+            continue
+        # What a batch copies, itself included, goes with its bytes.
+        copiers = [j for j in network.path(i)[0 if batches else 1 :] if not network.operators[j].pooled]
+        gain = case.gain_of(case.changed(dict.fromkeys(copiers, cheaper(useful))))
+        if gain < LEAST_GAIN:
+            continue
+        yield a.Finding(
+            code="wasted-work",
+            severity=severity(gain),
+            operator=operator.id,
+            message=(
+                f"{operator.label} hands on {words.size(operator.element_bytes)} for {words.size(given)} that it is "
+                f"given: {words.percent(1 - useful)} is padding, and copying takes "
+                f"{words.duration(network.core_s(copiers))} of core time per step."
+            ),
+            fix=(
+                "Bring elements of like length together, .bucket_by_sequence_length(…) (it changes their order), or "
+                ".ragged_batch(…), so that batches are padded to their own longest alone."
+                if batches
+                else "Batch the short elements and pad the whole batch: .padded_batch(…) after any shuffle, or "
+                ".ragged_batch(…) and to_tensor(shape=…) in a map behind it."
+            ),
+            gain=gain,
+        )
+
+
+def large_element_copies(case: Case) -> Iterator[a.Finding]:
+    """A source copies large elements of which a map then takes a small part."""
+    if case.consumer_binds:
+        return
+    network = case.estimate.network
+    for i, operator in enumerate(network.operators):
+        written, inputs = case.estimate.written[i], network.inputs[i]
+        if not written.function.takes_parts or len(inputs) != 1 or operator.visits <= 0:
+            continue
+        below = network.operators[inputs[0]]
+        used = operator.element_bytes * operator.visits / max(below.visits * below.element_bytes, 1e-12)
+        copiers = _copiers_below(case, i)
+        if below.element_bytes < _LARGE_BYTES or used > _LITTLE_USED or not copiers:
+            continue
+        gain = case.gain_of(case.changed(dict.fromkeys(copiers, cheaper(used))))
+        if gain < LEAST_GAIN:
+            continue
+        source = network.operators[copiers[-1]]
+        yield a.Finding(
+            code="large-element-copies",
+            severity=severity(gain),
+            operator=source.id,
+            message=(
+                f"{source.label} copies {words.size(below.element_bytes * below.visits)} per step, of which "
+                f"{operator.label} takes {words.percent(used)}: {words.duration(network.core_s(copiers))} of core time "
+                "per step, most of it for bytes that nobody looks at."
+            ),
+            fix=(
+                f"Hand the source what is used alone (slice the array, or store those columns), or draw indices and "
+                f"gather in {operator.label}."
+            ),
+            gain=gain,
+        )
+
+
+def _copiers_below(case: Case, position: int) -> list[int]:
+    """From an operator down to its source, as long as each only hands on what it is given; empty if one does not."""
+    network = case.estimate.network
+    found = []
+    while network.inputs[position]:
+        position = network.inputs[position][0]
+        found.append(position)
+        if network.operators[position].pooled or len(network.inputs[position]) > 1:
+            return []
+    return found if case.estimate.written[position].type in _COPYING_SOURCES else []

@@ -15,10 +15,14 @@ from tensorboard_plugin_plumber.model.findings.case import (
     Case,
     cores_used,
     map_call,
+    own_cores,
     severity,
 )
 from tensorboard_plugin_plumber.model.uncounted import uncounted_wait
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
+
+#: Calls that wait side by side, where nothing better is known.
+_CALLS_WAITING = 16
 
 
 def sequential_map(case: Case) -> Iterator[a.Finding]:
@@ -90,8 +94,8 @@ def pool_limited(case: Case) -> Iterator[a.Finding]:
     if pool is None or pool.rate > data[0].rate * (1 + TIE):
         return
     operator = network.operators[pool.operators[0]]
-    # While all cores are busy, what looks like waiting is work that kernels hand to TensorFlow's other threads.
-    if network.limits.cores - cores_used(case) < IDLE_CORES:
+    # While this process uses all cores, what looks like waiting is work that kernels hand to TensorFlow's threads.
+    if network.limits.cores - own_cores(case) < IDLE_CORES:
         return
     # What looks like waiting in Python that computes may be waiting for the interpreter's lock.
     if operator.wait_s < 0.2 * operator.service_s or operator.lock_unknown:
@@ -167,11 +171,29 @@ def python_function(case: Case) -> Iterator[a.Finding]:
             )
             fix = "Take the state out of the function: then parallel calls wait side by side."
         elif waits:
+            side_by_side = max(_CALLS_WAITING, 2 * network.current.choices[i].parallelism)
+            settings = case.with_choice(i, parallel=True, parallelism=side_by_side)
+            pool = max(side_by_side, network.current.threadpool_size)
+            gain = case.gain(replace(settings, threadpool_size=pool))
+            if gain < LEAST_GAIN:
+                continue
             message = (
                 f"{operator.label} runs Python; {split}, with the interpreter's lock released: parallel calls help, "
                 "past the cores only with a larger pool."
             )
-            fix = f"{map_call(written)}num_parallel_calls=16) with options.threading.private_threadpool_size = 16"
+            fix = (
+                f"{map_call(written)}num_parallel_calls={side_by_side}) with "
+                f"options.threading.private_threadpool_size = {pool}"
+            )
+            yield a.Finding(
+                code="python-function",
+                severity=severity(gain),
+                operator=operator.id,
+                message=message,
+                fix=fix,
+                gain=gain,
+            )
+            continue
         else:
             message = (
                 f"{operator.label} runs Python on a core for {computed} of each call; whether it "

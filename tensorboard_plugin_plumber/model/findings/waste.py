@@ -11,14 +11,12 @@ from tensorboard_plugin_plumber.model.findings.case import (
     Case,
     cheaper,
     fewer,
-    is_below,
     severity,
 )
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
-from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 #: What throws elements away, as the user would name it.
-_THROWS = frozenset({"Filter", "ParallelFilter", "Skip", "Take", "TakeWhile", "Shard"})
+_THROWS = frozenset({"Filter", "ParallelFilter", "Skip", "Take", "TakeWhile", "Shard", "Window"})
 #: They look at positions only, so that they may stand anywhere before what keeps positions.
 _BY_POSITION = frozenset({"Skip", "Shard"})
 #: A filter that keeps more than this wastes little.
@@ -53,7 +51,9 @@ def _kept(case: Case, position: int) -> float | None:
     inputs = network.inputs[position]
     if len(inputs) != 1 or network.operators[inputs[0]].visits <= 0:
         return None
-    return network.operators[position].visits / network.operators[inputs[0]].visits
+    written = case.estimate.written[position]
+    each = max(written.count, 1) if written.type == "Window" else 1
+    return each * network.operators[position].visits / network.operators[inputs[0]].visits
 
 
 def _thrown_away(case: Case, position: int, kept: float) -> a.Finding | None:
@@ -176,70 +176,6 @@ def per_element_overhead(case: Case) -> Iterator[a.Finding]:
             ),
             gain=gain,
         )
-
-
-def repeated_work(case: Case) -> Iterator[a.Finding]:
-    """One set of files is read again for each element of an interleave: once per class, or per branch."""
-    if case.consumer_binds:
-        return
-    operators = {operator.id: operator for operator in case.pipeline.operators}
-    network = case.estimate.network
-    for files in case.pipeline.files:
-        position = case.estimate.position.get(files.operator)
-        if position is None or not files.count or not network.enclosing[position]:
-            continue
-        outer = network.enclosing[position][0]
-        times = _times_opened(case, outer)
-        # Names that flow in from outside differ from iterator to iterator: only constants repeat.
-        if files.found_by != "constant" or times < 2 or _named_outside(case, operators, outer, files):
-            continue
-        again = [
-            i
-            for i in network.below(outer)
-            if network.operators[i].in_body or network.enclosing[i][:1] == (outer,)
-        ]
-        gain = case.gain_of(case.changed(dict.fromkeys(again, fewer(1 / times))))
-        if gain < LEAST_GAIN:
-            continue
-        yield a.Finding(
-            code="repeated-work",
-            severity=severity(gain),
-            operator=files.operator,
-            message=(
-                f"{network.operators[position].label} reads the same {_file_count(files)} in each of the {times} "
-                f"iterators that {network.operators[outer].label} opens: {words.duration(network.core_s(again))} of "
-                "core time per step, most of it for what another iterator reads, too."
-            ),
-            fix=(
-                "Read and parse once, and split afterwards (write one file per class, or cache the parsed records "
-                f"in front of {network.operators[outer].label})."
-            ),
-            gain=gain,
-        )
-
-
-def _times_opened(case: Case, interleave: int) -> int:
-    """How many iterators an interleave opens in one pass, as far as it is known, and at most."""
-    inputs = case.estimate.network.inputs[interleave]
-    counts = [case.estimate.written[i].cardinality for i in inputs]
-    return int(max(counts, default=0))
-
-
-def _named_outside(
-    case: Case, operators: dict[str, m.Operator], interleave: int, files: m.SourceFiles
-) -> bool:
-    """Whether the names come from what the interleave iterates over."""
-    outer = case.estimate.network.operators[interleave].id
-    others = [one for one in case.pipeline.files if one.operator != files.operator]
-    return any(
-        is_below(operators, operators[one.operator], outer) and not operators[one.operator].in_body
-        for one in others
-        if one.operator in operators
-    )
-
-
-def _file_count(files: m.SourceFiles) -> str:
-    return f"{files.count:,} files" if files.count > 1 else "file"
 
 
 def unbatch_rebatch(case: Case) -> Iterator[a.Finding]:
