@@ -11,7 +11,8 @@ import math
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from tensorboard_plugin_plumber.model.network import Network, Settings
+from tensorboard_plugin_plumber.model.loads import Loads, multiplicity
+from tensorboard_plugin_plumber.model.network import Network, Settings, StorageCurve
 from tensorboard_plugin_plumber.model.ordered import eta
 
 #: A segment's bound is put down to one operator if it takes at least this share of the segment's time.
@@ -56,30 +57,6 @@ class Bound:
     takes_turns: bool = False
 
 
-def served(network: Network, settings: Settings) -> list[bool]:
-    """For each operator, whether a cache on its own output or nearer the root makes it idle."""
-    found: list[bool] = []
-    for operator, choice in zip(network.operators, settings.choices, strict=True):
-        above = operator.parent is not None and found[operator.parent]
-        found.append(above or choice.cache)
-    return found
-
-
-def multiplicity(network: Network, settings: Settings) -> list[int]:
-    """m_i: how many instances of i may run at a time, in live iterators of the interleaves around it.
-
-    A sequential body shares its interleave's thread, so only what is asynchronous inside the body, or feeds
-    something that is, exists once per live iterator.
-    """
-    found = [1] * len(network.operators)
-    for i, operator in enumerate(network.operators):
-        if operator.parent is None:
-            continue
-        live = max(network.operators[operator.parent].cycle_length or 1, 1) if operator.in_body else 1
-        found[i] = found[operator.parent] * live
-    return found
-
-
 def iterators_beside(network: Network, position: int) -> int:
     """Iterators that run an operator at a time today: the workers of the parallel interleaves around it."""
     found = 1
@@ -90,84 +67,32 @@ def iterators_beside(network: Network, position: int) -> int:
     return found
 
 
-class _Loads:
-    """Times that threads carry per unit of the root's rate, with who carries how much."""
-
-    def __init__(self, network: Network, settings: Settings) -> None:
-        self.network, self.settings = network, settings
-        self.idle = served(network, settings)
-        count = len(network.operators)
-        #: V_i s_i, or the cache's read, or 0 if a cache above serves; seconds per root element.
-        self.own = [0.0] * count
-        for i, operator in enumerate(network.operators):
-            above = operator.parent is not None and self.idle[operator.parent]
-            if settings.choices[i].cache and not above:
-                self.own[i] = operator.visits * operator.cache_read_s
-            elif not self.idle[i]:
-                self.own[i] = operator.visits * operator.service_s
-        #: What the thread that makes i's output carries (t_i), by operator.
-        self.thread: list[dict[int, float]] = [{} for _ in range(count)]
-        #: What the calls of a parallel operator carry: its work, and what it pulls from its inputs while a call
-        #: is reserved for the result; for an interleave, its work and its bodies'.
-        self.workers: list[dict[int, float]] = [{} for _ in range(count)]
-        for i in reversed(range(count)):
-            self._carry(i)
-
-    def _carry(self, i: int) -> None:
-        choice, operator = self.settings.choices[i], self.network.operators[i]
-        thread: dict[int, float] = {}
-        if choice.cache:
-            thread[i] = self.own[i]
-        else:
-            if not choice.parallel:
-                thread[i] = self.own[i]
-            for j in self.network.inputs[i]:
-                thread |= self.handed_on(j)
-            if choice.parallel and not operator.interleave:
-                self.workers[i] = {i: self.own[i]} | thread
-            if operator.interleave:
-                body = {k: t for b in self.network.bodies[i] for k, t in self.handed_on(b).items()}
-                if choice.parallel:
-                    self.workers[i] = {i: self.own[i]} | body
-                else:
-                    thread |= body
-        self.thread[i] = thread
-
-    def handed_on(self, i: int) -> dict[int, float]:
-        """r_i: what is left for the consumer's thread of i; nothing across anything asynchronous."""
-        choice = self.settings.choices[i]
-        if choice.prefetch or (choice.parallel and not choice.cache):
-            return {}
-        return self.thread[i]
-
-
-def bounds(network: Network, settings: Settings) -> list[Bound]:
-    """Every bound under `settings`, the smallest first.
+def bounds(network: Network, settings: Settings, *, filling: bool = False) -> list[Bound]:
+    """Every bound under `settings`, the smallest first; while their new caches fill, or once they serve.
 
     The root's thread, where it takes turns with the consumer, is bounded by r_0 + turn; a known g is a bound
     of kind `CONSUMER` of its own.
     """
-    return _bounds(network, settings, stretched_capacity(network))
+    return _bounds(network, settings, stretched_capacity(network), filling)
 
 
-def _bounds(network: Network, settings: Settings, stretched: float) -> list[Bound]:
-    loads = _Loads(network, settings)
-    copies = multiplicity(network, settings)
+def _bounds(network: Network, settings: Settings, stretched: float, filling: bool) -> list[Bound]:
+    loads = Loads(network, settings, filling=filling)
+    copies = multiplicity(network)
     found: list[Bound] = []
     for i, choice in enumerate(settings.choices):
-        operator = network.operators[i]
-        asynchronous = choice.prefetch or (choice.parallel and not choice.cache)
-        if choice.parallel and not choice.cache and not loads.idle[i]:
-            if operator.interleave:
-                k = min(choice.parallelism, operator.cycle_length or choice.parallelism)
-                found.append(_shared(loads.workers[i], k * copies[i]))
-            else:
-                found.append(_parallel(network, i, choice.parallelism, copies[i], loads.workers[i]))
-        if i == 0 and not asynchronous:
-            found.append(_root(loads.thread[0], network.consumer.turn_s))
-        elif asynchronous or choice.cache:
+        calls = loads.calls_work(i)
+        if calls and not loads.idle[i]:
+            found.append(_calls(network, i, choice.parallelism, copies[i], loads.workers[i]))
+        if choice.prefetch or calls or (loads.serves[i] and i > 0):
             found.append(_shared(loads.thread[i], copies[i]))
+        if choice.prefetch and calls:
+            found.append(_shared(loads.delivered(i), copies[i]))
+    if not settings.choices[0].prefetch:
+        found.append(_root(loads.delivered(0), network.consumer.turn_s))
     found += [_cpu(network, loads, stretched), _pool(network, settings, loads), _gil(network, loads)]
+    if network.limits.storage is not None:
+        found.append(_storage(network, loads, network.limits.storage))
     if network.consumer.step_s:
         found.append(Bound(Kind.CONSUMER, 1.0 / network.consumer.step_s))
     # Bounds without load say nothing and are left out, but one always stays.
@@ -175,9 +100,9 @@ def _bounds(network: Network, settings: Settings, stretched: float) -> list[Boun
     return sorted(loaded, key=_rank)
 
 
-def calls_seconds(network: Network, settings: Settings) -> list[float]:
+def calls_seconds(network: Network, settings: Settings, *, filling: bool = False) -> list[float]:
     """Seconds per root element that the calls of each parallel operator carry; 0 where it is not parallel."""
-    loads = _Loads(network, settings)
+    loads = Loads(network, settings, filling=filling)
     found = []
     for i, choice in enumerate(settings.choices):
         carried = sum(loads.workers[i].values())
@@ -185,9 +110,9 @@ def calls_seconds(network: Network, settings: Settings) -> list[float]:
     return found
 
 
-def pool_seconds(network: Network, settings: Settings) -> float:
+def pool_seconds(network: Network, settings: Settings, *, filling: bool = False) -> float:
     """Seconds per root element in the iterator's thread pool."""
-    return sum(_pooled(network, _Loads(network, settings)).values())
+    return sum(_pooled(network, Loads(network, settings, filling=filling)).values())
 
 
 def _rank(bound: Bound) -> float:
@@ -204,9 +129,29 @@ def data_rate(network: Network, settings: Settings) -> float:
     return min(rates, default=math.inf)
 
 
-def predicted_rate(network: Network, settings: Settings) -> float:
-    """The smallest bound of all, steps/s."""
-    return min(bound.rate for bound in bounds(network, settings))
+def predicted_rate(network: Network, settings: Settings, *, filling: bool = False) -> float:
+    """The smallest bound of all, steps/s; while the new caches of `settings` fill, or once they serve."""
+    return min(bound.rate for bound in bounds(network, settings, filling=filling))
+
+
+def epochs_rate(network: Network, settings: Settings) -> float:
+    """The mean rate over E epochs, of which new caches fill in the first, steps/s; E unknown counts as many."""
+    serving = predicted_rate(network, settings)
+    if not fills(network, settings) or network.epochs is None:
+        return serving
+    filling = predicted_rate(network, settings, filling=True)
+    if min(serving, filling) <= 0:
+        return 0.0
+    first = min(1.0 / network.epochs, 1.0)
+    return 1.0 / (first / filling + (1.0 - first) / serving)
+
+
+def fills(network: Network, settings: Settings) -> bool:
+    """Whether `settings` have caches that are not in force."""
+    return any(
+        new.serves and not old.serves
+        for old, new in zip(network.current.choices, settings.choices, strict=True)
+    )
 
 
 def _ranked(load: dict[int, float], total: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
@@ -234,25 +179,30 @@ def _root(load: dict[int, float], turn_s: float) -> Bound:
     return Bound(kind, _rate(1.0, total + turn_s if total else 0.0), operators, shares, takes_turns=True)
 
 
-def _parallel(network: Network, i: int, k: int, copies: int, load: dict[int, float]) -> Bound:
+def _calls(network: Network, i: int, k: int, copies: int, load: dict[int, float]) -> Bound:
+    """The parallel calls of i; those of an interleave beyond its cycle length do nothing."""
     operator = network.operators[i]
+    if operator.interleave:
+        return _shared(load, min(k, operator.cycle_length or k) * copies)
     efficiency = eta(k, operator.variation, operator.batch_size) if operator.ordered else 1.0
     bound = _shared(load, efficiency * k * copies)
     return replace(bound, calls_of=i, stragglers=efficiency < OPERATOR_SHARE)
 
 
-def _cpu(network: Network, loads: _Loads, stretched: float) -> Bound:
-    consumer = network.consumer
-    load = {}
-    for i, operator in enumerate(network.operators):
-        share = operator.cpu_s / operator.service_s if operator.service_s else 1.0
-        load[i] = loads.own[i] if loads.settings.choices[i].cache else loads.own[i] * share
-    total = sum(load.values()) + consumer.cpu_s
+def _of_resource(kind: Kind, load: dict[int, float], capacity: float, others: float = 0.0) -> Bound:
+    """A resource that all operators share; `others` is what is no operator's load on it."""
+    total = sum(load.values()) + others
     operators, shares = _ranked(load, total or 1.0)
-    rate = _rate(network.limits.cores - consumer.other_cores, total)
+    return Bound(kind, _rate(capacity, total), operators, shares)
+
+
+def _cpu(network: Network, loads: Loads, stretched: float) -> Bound:
+    consumer = network.consumer
+    load = {i: loads.computed(i) for i in range(len(network.operators))}
+    bound = _of_resource(Kind.CPU, load, network.limits.cores - consumer.other_cores, consumer.cpu_s)
     if math.isfinite(stretched):
-        rate = min(rate, _rate(stretched, _stretched_s(network, loads)))
-    return Bound(Kind.CPU, rate, operators, shares)
+        return replace(bound, rate=min(bound.rate, _rate(stretched, _stretched_s(network, loads))))
+    return bound
 
 
 def stretched_capacity(network: Network) -> float:
@@ -264,12 +214,12 @@ def stretched_capacity(network: Network) -> float:
     if all(operator.stretch <= 1.0 for operator in network.operators):
         return math.inf
     eager = replace(network, consumer=replace(network.consumer, step_s=None, turn_s=0.0))
-    carried = _stretched_s(eager, _Loads(eager, eager.current))
-    now = min(bound.rate for bound in _bounds(eager, eager.current, math.inf))
+    carried = _stretched_s(eager, Loads(eager, eager.current))
+    now = min(bound.rate for bound in _bounds(eager, eager.current, math.inf, False))
     return max(math.ceil(network.limits.cores), now * carried if carried else 0.0)
 
 
-def _stretched_s(network: Network, loads: _Loads) -> float:
+def _stretched_s(network: Network, loads: Loads) -> float:
     """Core time per root element as the clock sees it, seconds."""
     return sum(
         operator.visits * operator.cpu_s * operator.stretch
@@ -278,32 +228,38 @@ def _stretched_s(network: Network, loads: _Loads) -> float:
     )
 
 
-def _pooled(network: Network, loads: _Loads) -> dict[int, float]:
+def _pooled(network: Network, loads: Loads) -> dict[int, float]:
     return {
         i: loads.own[i]
         for i, operator in enumerate(network.operators)
-        if operator.pooled and not operator.unbounded and not loads.idle[i]
+        if operator.pooled and not (operator.unbounded or loads.settings.choices[i].unbounded)
     }
 
 
-def _pool(network: Network, settings: Settings, loads: _Loads) -> Bound:
+def _pool(network: Network, settings: Settings, loads: Loads) -> Bound:
     load = _pooled(network, loads)
-    total = sum(load.values())
-    operators, shares = _ranked(load, total or 1.0)
+    bound = _of_resource(Kind.THREADPOOL, load, settings.threadpool_size)
     computed = sum(
-        load[i] * (1 - network.operators[i].wait_s / network.operators[i].service_s) for i in operators
+        load[i] * (1 - network.operators[i].wait_s / network.operators[i].service_s) for i in bound.operators
     )
     at_cores = settings.threadpool_size >= math.floor(network.limits.cores)
-    kind = Kind.CPU if at_cores and total and computed >= CPU_SHARE * total else Kind.THREADPOOL
-    return Bound(kind, _rate(settings.threadpool_size, total), operators, shares)
+    total = sum(load.values())
+    return replace(bound, kind=Kind.CPU) if at_cores and total and computed >= CPU_SHARE * total else bound
 
 
-def _gil(network: Network, loads: _Loads) -> Bound:
+def _gil(network: Network, loads: Loads) -> Bound:
     load = {
         i: operator.visits * operator.gil_s
         for i, operator in enumerate(network.operators)
         if operator.gil_s and not loads.idle[i]
     }
-    total = sum(load.values())
-    operators, shares = _ranked(load, total or 1.0)
-    return Bound(Kind.GIL, _rate(1.0, total), operators, shares)
+    return _of_resource(Kind.GIL, load, 1.0)
+
+
+def _storage(network: Network, loads: Loads, curve: StorageCurve) -> Bound:
+    load = {
+        i: operator.visits * operator.read_bytes
+        for i, operator in enumerate(network.operators)
+        if operator.read_bytes and not loads.idle[i]
+    }
+    return _of_resource(Kind.STORAGE, load, curve.bytes_per_s(loads.readers()))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tensorboard_plugin_plumber.model import memory
-from tensorboard_plugin_plumber.model.bounds import multiplicity
+from tensorboard_plugin_plumber.model.loads import multiplicity
 from tensorboard_plugin_plumber.model.network import Choice, Network, Operator, Settings
 from tensorboard_plugin_plumber.model.ordered import MAX_BATCHES, throughput
 
@@ -40,7 +40,7 @@ def memory_limit(network: Network) -> float:
 def freedoms_of(network: Network, k_max: int) -> list[Freedom]:
     """What a plan may decide at each operator, with no parallelism above `k_max`."""
     limit = memory_limit(network)
-    copies = multiplicity(network, network.current)
+    copies = multiplicity(network)
     above_cache = [False] * len(network.operators)
     for i in reversed(range(len(network.operators))):
         parent = network.operators[i].parent

@@ -1,6 +1,6 @@
 """Memory that settings hold in buffers and caches (docs/model.md, "Memory").
 
-Every buffer exists once per live iterator of the interleaves around it (m_i, `bounds.multiplicity`):
+Every buffer exists once per live iterator of the interleaves around it (m_i, `loads.multiplicity`):
 
 =====================  ==================================================
 prefetch               ``q e`` for its size q
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 
-from tensorboard_plugin_plumber.model.bounds import multiplicity
+from tensorboard_plugin_plumber.model.loads import multiplicity
 from tensorboard_plugin_plumber.model.network import Network, Operator, Settings
 from tensorboard_plugin_plumber.model.ordered import MAX_BATCHES
 
@@ -39,7 +39,7 @@ def parallel_bytes(operator: Operator, k: int) -> float:
 
 def buffer_bytes(network: Network, settings: Settings) -> float:
     """Bytes of all buffers under `settings`, full; shuffles and caches, which no plan changes, left out."""
-    copies = multiplicity(network, settings)
+    copies = multiplicity(network)
     total = 0.0
     for operator, choice, instances in zip(network.operators, settings.choices, copies, strict=True):
         if choice.parallel:
@@ -57,6 +57,15 @@ def new_cache_bytes(network: Network, settings: Settings) -> float:
             network.operators, settings.choices, network.current.choices, strict=True
         )
         if choice.cache and not today.cache
+    )
+
+
+def new_file_bytes(network: Network, settings: Settings) -> float:
+    """Bytes on disk of the file caches of `settings`, upper end."""
+    return sum(
+        operator.file_cache_bytes or 0.0
+        for operator, choice in zip(network.operators, settings.choices, strict=True)
+        if choice.file_cache
     )
 
 

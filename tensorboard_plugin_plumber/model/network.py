@@ -30,9 +30,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
-#: Reading one element from a memory cache costs about this much core time (docs/model.md, "Caches").
+#: Reading one element from a memory cache, or keeping it there, costs about this much core time (docs/model.md,
+#: "Caches").
 CACHE_READ_S = 1e-6
-#: Core time per byte to read from a file cache, and to write one, s/byte.
+#: Core time per byte that reading from a file cache, and writing to it, costs on top, s/byte.
 FILE_READ_S_PER_BYTE = 0.6e-9
 FILE_WRITE_S_PER_BYTE = 1 / 280e6
 
@@ -98,6 +99,16 @@ class Operator:
     def service_s(self) -> float:
         """s_i = c_i + w_i, s/element, for which one element holds a thread; c_i stretched as the host is crowded."""
         return self.cpu_s * self.stretch + self.wait_s
+
+    def read_s(self, choice: Choice) -> float:
+        """Core time to read one element of the cache that `choice` puts on its output, s."""
+        by_bytes = FILE_READ_S_PER_BYTE * self.element_bytes if choice.file_cache else 0.0
+        return self.cache_read_s + by_bytes
+
+    def write_s(self, choice: Choice) -> float:
+        """Core time to keep one element in the cache that `choice` puts on its output, s."""
+        by_bytes = FILE_WRITE_S_PER_BYTE * self.element_bytes if choice.file_cache else 0.0
+        return CACHE_READ_S + by_bytes
 
     @property
     def lock_unknown(self) -> bool:
