@@ -7,14 +7,9 @@ import math
 
 import pytest
 
-from tensorboard_plugin_plumber.report import (
-    FleetEntry,
-    Report,
-    fleet_text,
-    fleet_to_dict,
-    operator_name,
-    source_first,
-)
+from tensorboard_plugin_plumber.report import FleetEntry, Report, fleet_text, fleet_to_dict
+from tensorboard_plugin_plumber.report.flow import source_first
+from tensorboard_plugin_plumber.report.words import duration, is_code, measured, number, operator_name, size
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 
 
@@ -87,13 +82,14 @@ def test_the_text_tells_all_that_matters(analysis: a.Analysis) -> None:
     text = Report(analysis).text(width=120)
     assert text.startswith("Input-bound: 78 % of every step waits for data.\n")
     assert "run run1, host box-0, pipeline train · 1,234 steps in 45 s · observed 12.3 steps/s" in text
-    binding = (
-        line_with(text, "◀ binds  ") if "◀ binds  " in text else line_with(text, "│ Map decode (train.py:57)")
-    )
+    binding = line_with(text, "▶  │ Map decode train.py:57")
     assert "12.7" in binding
     assert "99 %" in binding
+    assert "22 ms of work + 78 ms waiting" in text
+    (bound,) = (line for line in text.splitlines() if "▶  operator" in line)
+    assert bound.split()[-4:] == ["12.7", "██████████", "97", "%"]
     assert line_with(text, "parallel calls of Map decode (train.py:57)").split()[-2:] == ["1", "2"]
-    assert "Predicted: 23.1 steps/s (20 to 25), now 12.3." in text
+    assert "Predicted: 23.1 steps/s (20.0 to 25.0), now 12.3." in text
     assert "sequential-map (+88 %): It is slow." in text
     assert "A file was cut short." in text
 
@@ -111,13 +107,35 @@ def test_colour_for_a_terminal(analysis: a.Analysis) -> None:
 
 
 def test_data_flows_down_the_page(analysis: a.Analysis) -> None:
-    order = [(operator.id, depth) for operator, depth in source_first(analysis.operators)]
-    assert order == [("op3", 1), ("op2", 1), ("op4", 1), ("op1", 0), ("op0", 0), ("injected0", 0)]
+    placed = source_first(analysis.operators)
+    order = [(one.row.id, one.depth, one.lane, one.level) for one in placed]
+    assert order == [
+        ("op3", 1, 0, 0),
+        ("op2", 1, 0, 1),
+        ("op4", 1, 1, 0),
+        ("op1", 0, 0, 2),
+        ("op0", 0, 0, 3),
+        ("injected0", 0, 0, 4),
+    ]
+    assert [one.row.id for one in placed if one.opens] == ["op3", "op4", "op1"]
+    # THEN rails show which of them are branches
+    text = Report(analysis).text(width=120)
+    assert "╭ TFRecord train.py:55" in text
+    assert "╭ Range train.py:58" in text
 
 
 def test_operators_in_a_circle_are_still_shown() -> None:
     rows = [row("a", parent="b"), row("b", parent="a"), row("c", parent="nowhere")]
-    assert sorted(operator.id for operator, _ in source_first(rows)) == ["a", "b", "c"]
+    assert sorted(placed.row.id for placed in source_first(rows)) == ["a", "b", "c"]
+
+
+def test_a_pipeline_of_thousands_of_operators_has_a_report() -> None:
+    chain = [row(f"op{i}", **({"parent": f"op{i - 1}"} if i else {})) for i in range(3000)]
+    assert [placed.level for placed in source_first(chain)] == list(range(3000))
+    branches = [row(f"zip{i}", **({"parent": f"zip{i - 1}"} if i else {})) for i in range(1500)]
+    branches += [row(f"range{i}", parent=f"zip{i}") for i in range(1500)]
+    assert max(placed.depth for placed in source_first(branches)) == 1499
+    assert "range1499" in Report(a.Analysis(operators=branches)).text()
 
 
 @pytest.mark.parametrize(
@@ -166,14 +184,22 @@ def test_a_fleet_has_a_line_per_run_and_totals(analysis: a.Analysis) -> None:
     text = fleet_text(entries, width=80)
     told = fleet_to_dict(entries)
     # THEN
-    assert line_with(text, "78 %").split() == ["a", "box-0", "78", "%", "100", "%", "software"]
+    assert line_with(text, "78 %").split() == (
+        ["a", "box-0", "78", "%", "100", "%", "software", "Map", "decode", "(train.py:57)"]
+    )
     assert "Too little." in line_with(text, "c ")
-    assert "3 runs, 1 input-bound; together they waited 39 % of their time." in text.replace("\n", " ")
+    summary = " ".join(text.split("\n\n")[1].split())
+    assert summary == (
+        "3 runs, 1 input-bound; together they waited 39 % of their time, and 100 % of their steps waited over "
+        "1 ms. Causes: software 1, hardware 0, consumer 1, unknown 0."
+    )
+    assert [one["bottleneck"] for one in told["runs"]] == ["Map decode (train.py:57)"] * 2 + [None]
     assert told["totals"] == {
         "runs": 3,
         "analysed": 2,
         "input_bound": 1,
         "wait_fraction": pytest.approx(0.39),
+        "waits_over_1ms": 1.0,
         "causes": {"software": 1, "hardware": 0, "consumer": 1, "unknown": 0},
     }
     json.dumps(told, allow_nan=False)
@@ -184,9 +210,45 @@ def test_a_patch_is_printed_as_it_is_and_what_it_lacks_is_said():
     analysis = a.Analysis(plan=a.Plan(patch=f"--- a/t.py\n+++ b/t.py\n@@ -1 +1 @@\n-y\n{long}\n"))
     analysis.plan.instructions.append("At t.py:5: .cache() (by hand: its line is not known).")
     text = Report(analysis).text(width=80)
-    # THEN tabs stay tabs
-    analysis.plan.patch = "+\tindented\n"
-    assert "\n+\tindented\n" in Report(analysis).text(width=80)
+    # THEN tabs stay tabs, and blanks at the end of a line are a part of it
+    analysis.plan.patch = "+\tindented  \n \n"
+    assert "\n+\tindented  \n \n" in Report(analysis).text(width=80)
     # THEN no line of it is wrapped: it can be copied into a file and applied
     assert f"\n--- a/t.py\n+++ b/t.py\n@@ -1 +1 @@\n-y\n{long}\n" in text
     assert ".cache() (by hand" in text
+
+
+def test_what_more_would_bring_is_told(analysis: a.Analysis) -> None:
+    analysis.prices.add(resource=a.RESOURCE_CORES, amount=1, gain=0.08, sentence="One more core: +8 %.")
+    analysis.sizing.sentence = "For 40 steps/s it takes 3 cores."
+    analysis.bottleneck.runner_up.sentence = "Next would be all 2 cores, at 25.0 steps/s."
+    text = Report(analysis).text()
+    assert "What more would bring" in text
+    assert "·  One more core: +8 %." in text
+    assert "·  For 40 steps/s it takes 3 cores." in text
+    assert "Next would be all 2 cores" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (".map(decode, num_parallel_calls=4)", True),
+        (".map(…, num_parallel_calls=4)", True),
+        ("options.threading.private_threadpool_size = 16", True),
+        ("Move .cache() before Map decode.", False),
+        (".cache() after Map decode", False),
+        ("Nothing: make the training step faster first.", False),
+        ("Nothing", False),
+    ],
+)
+def test_code_is_told_from_sentences(text: str, code: bool) -> None:
+    assert is_code(text) is code
+
+
+def test_numbers_have_three_digits_and_no_exponent() -> None:
+    assert [number(x) for x in (0, 1, 12345, 0.5, math.inf)] == ["0", "1", "12,345", "0.500", "–"]
+    assert [measured(x) for x in (3.0, 12345.6, 0.0000123, math.nan)] == ["3.00", "12,346", "0.0000123", "–"]
+    assert [duration(x) for x in (0, 2e-9, 1e-6, 0.0263, 45, 720, 1e5)] == (
+        ["0 s", "2 ns", "1 µs", "26.3 ms", "45 s", "12 min", "27.8 h"]
+    )
+    assert [size(x) for x in (0, 999.7, 3.1e9, 2e13)] == ["0 B", "1 kB", "3.1 GB", "20 TB"]
