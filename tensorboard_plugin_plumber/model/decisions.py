@@ -12,6 +12,10 @@ from tensorboard_plugin_plumber.model.loads import multiplicity
 from tensorboard_plugin_plumber.model.network import Choice, Network, Operator, Settings
 from tensorboard_plugin_plumber.model.ordered import MAX_BATCHES, throughput
 
+#: Changes that a file cache counts as: it leaves something behind that must be deleted when data or code change,
+#: so that a memory cache is taken wherever it does as well.
+FILE_CACHE_CHANGES = 2
+
 
 @dataclass(frozen=True)
 class Freedom:
@@ -22,12 +26,17 @@ class Freedom:
     parallel: bool
     prefetch: bool
     cache: bool
+    file_cache: bool
+    #: Its function may leave the pool for the unbounded one.
+    unbounded: bool
     #: k may be anything from `lowest` to `free` without a change of its own, and up to `highest` with one.
     lowest: int
     free: int
     highest: int
-    #: AUTOTUNE goes up to the size of the pool: a larger pool makes as many more calls free.
+    #: AUTOTUNE goes up to the size of the pool: a larger pool makes as many more calls free, and outside of the
+    #: pool only `free_unbounded` are.
     follows_pool: bool
+    free_unbounded: int
     prefetch_size: int
     copies: int
 
@@ -46,29 +55,39 @@ def freedoms_of(network: Network, k_max: int) -> list[Freedom]:
         parent = network.operators[i].parent
         if parent is not None and (above_cache[i] or network.current.choices[i].cache):
             above_cache[parent] = True
+    repeats = network.epochs is None or network.epochs > 1
     found: list[Freedom] = []
     served: list[bool] = []
     for i, (operator, choice) in enumerate(zip(network.operators, network.current.choices, strict=True)):
         idle = operator.parent is not None and served[operator.parent]
         served.append(idle or choice.cache)
         lowest, free, highest = _parallelism_range(network, i, k_max)
-        affordable = operator.cache_bytes is not None and operator.cache_bytes <= limit
         works = not served[i]
+        parallel = works and operator.may_parallel and not choice.parallel and highest > 1
+        may_leave = operator.may_unbounded and operator.pooled and not operator.unbounded
+        may_cache = works and operator.may_cache and not above_cache[i] and repeats
         found.append(
             Freedom(
                 idle=idle,
-                parallel=works and operator.may_parallel and not choice.parallel and highest > 1,
+                parallel=parallel,
                 prefetch=not idle and operator.may_prefetch and not choice.prefetch,
-                cache=works and operator.may_cache and affordable and not above_cache[i],
+                cache=may_cache and _fits(operator.cache_bytes, limit),
+                file_cache=may_cache and _fits(operator.file_cache_bytes, network.limits.disk_free_bytes),
+                unbounded=works and may_leave and (parallel or choice.parallel),
                 lowest=lowest,
                 free=free,
                 highest=highest if works else free,
                 follows_pool=_follows_pool(operator, choice),
+                free_unbounded=max(1, math.ceil(network.limits.cores)),
                 prefetch_size=memory.prefetch_size(network, i),
                 copies=copies[i],
             )
         )
     return found
+
+
+def _fits(size: float | None, limit: float) -> bool:
+    return size is not None and size <= limit
 
 
 def _parallelism_range(network: Network, i: int, k_max: int) -> tuple[int, int, int]:
@@ -123,6 +142,7 @@ def count_changes(network: Network, settings: Settings) -> int:
     for old, new in zip(network.current.choices, settings.choices, strict=True):
         count += int(parallelism_changes(old, new))
         count += int(new.prefetch != old.prefetch) + int(new.cache != old.cache)
+        count += FILE_CACHE_CHANGES * int(new.file_cache) + int(new.unbounded)
     return count
 
 

@@ -24,6 +24,7 @@ STAGES: Mapping[str, Mapping[str, float]] = {
     "changes": {"mip_rel_gap": 1e-6, "mip_abs_gap": 0.99, "time_limit": 3.0},
     "threads": {"mip_rel_gap": 1e-2, "mip_abs_gap": 0.99, "time_limit": 0.5},
     "memory": {"mip_rel_gap": 1e-2, "time_limit": 0.5},
+    "cores": {"mip_rel_gap": 1e-6, "time_limit": 3.0},
 }
 #: Stages with whole outcomes, which may be settled for the later ones.
 WHOLE = ("changes", "threads")

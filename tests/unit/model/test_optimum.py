@@ -37,7 +37,7 @@ def check_against_exhaustive_search(seed: int, monkeypatch: pytest.MonkeyPatch) 
     fewest_threads = min(found.threads for found in near if found.changes == fewest)
     lean = [found for found in near if found.changes == fewest and found.threads == fewest_threads]
     with monkeypatch.context() as patch:
-        patch.setattr(optimum, "_sized", lambda network, freedoms, settings, rate, k_max: settings)
+        patch.setattr(optimum, "with_headroom", lambda network, freedoms, settings, rate, k_max: settings)
         unsized = optimise(network, k_max=K_MAX).settings
     if fewest:
         assert reference.threads(unsized) == fewest_threads
