@@ -13,6 +13,7 @@ from tensorboard_plugin_plumber.capture import device, guard
 from tensorboard_plugin_plumber.capture.files import open_writer
 from tensorboard_plugin_plumber.capture.session import CaptureSession
 from tensorboard_plugin_plumber.capture.sink import LazySink
+from tensorboard_plugin_plumber.capture.storage import StorageSink
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 from tensorboard_plugin_plumber.tracing import checked_rate
 
@@ -125,7 +126,7 @@ class PlumberCallback(tf.keras.callbacks.Callback):  # type: ignore[misc]
             asynchronous = device.is_asynchronous(self.model)
             session = CaptureSession(
                 kind="fit",
-                sink=LazySink(functools.partial(open_writer, self._log_dir)),
+                sink=StorageSink(LazySink(functools.partial(open_writer, self._log_dir))),
                 consumer=m.CONSUMER_ASYNCHRONOUS if asynchronous else m.CONSUMER_SYNCHRONOUS,
                 consumer_rate=self._consumer_rate,
             )

@@ -9,6 +9,7 @@ from typing import Any
 from tensorboard_plugin_plumber.capture.alone import run_alone
 from tensorboard_plugin_plumber.capture.files import open_writer
 from tensorboard_plugin_plumber.capture.sink import MemorySink, Sink
+from tensorboard_plugin_plumber.capture.storage import StorageSink
 from tensorboard_plugin_plumber.model.analyse import analyse
 from tensorboard_plugin_plumber.patch.diff import fill_patch
 from tensorboard_plugin_plumber.report import Report
@@ -71,7 +72,8 @@ def _run(ds: Any, sink: Sink, kind: str, seconds: float, consumer_rate: float | 
         raise ValueError(f"seconds={seconds!r}: must be greater than zero")
     if consumer_rate is not None:
         consumer_rate = checked_rate("consumer_rate", consumer_rate)
-    return run_alone(ds, sink, kind=kind, seconds=seconds, consumer_rate=consumer_rate)
+    recorded = StorageSink(sink, measure=True)
+    return run_alone(ds, recorded, kind=kind, seconds=seconds, consumer_rate=consumer_rate)
 
 
 def _without_warm_up(recording: Recording) -> Recording:

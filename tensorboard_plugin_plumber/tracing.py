@@ -13,6 +13,7 @@ from tensorboard_plugin_plumber.capture import guard
 from tensorboard_plugin_plumber.capture.files import open_writer
 from tensorboard_plugin_plumber.capture.session import CaptureSession
 from tensorboard_plugin_plumber.capture.sink import LazySink
+from tensorboard_plugin_plumber.capture.storage import StorageSink
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 _logger = logging.getLogger("tensorboard_plugin_plumber")
@@ -40,7 +41,7 @@ def trace(log_dir: str | os.PathLike[str], *, consumer: str | float | None = Non
     with guard.protect("begin to record"):
         session = CaptureSession(
             kind="trace",
-            sink=LazySink(functools.partial(open_writer, log_dir)),
+            sink=StorageSink(LazySink(functools.partial(open_writer, log_dir))),
             consumer=relation,
             consumer_rate=rate,
             adopt=True,

@@ -30,6 +30,14 @@ def _no_seed_is_left_behind() -> Iterator[None]:
         sys.modules["tensorflow"].random.set_seed(None)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_cache_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is measured of storage is kept for these tests alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @dataclass(frozen=True)
 class RecordedRun:
     """A real, short training that was recorded (tests/support/fit.py).

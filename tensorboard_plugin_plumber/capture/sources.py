@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tensorboard_plugin_plumber.capture import graphs, guard
+from tensorboard_plugin_plumber.capture import graphs, guard, storage
 from tensorboard_plugin_plumber.capture.filenames import Flow, Names, functions_of, together
 from tensorboard_plugin_plumber.capture.graphs import Node
 from tensorboard_plugin_plumber.capture.listings import Constants, Listing, spread
@@ -123,6 +123,7 @@ def look_up(reading: Reading) -> m.SourceFiles:
         notes += _measure(found, listing)
         found.paths.extend(listing.pick(range(min(len(listing), _PATHS))))
         found.sizes.extend(size if (size := _size(path)) is not None else 0 for path in found.paths)
+        found.device = storage.device_of(found.paths)
         notes += _looked_into(reading, found)
     if reading.decompressed_by:
         notes.append(f"{reading.compression} is undone by a function ({reading.decompressed_by})")
