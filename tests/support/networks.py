@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from dataclasses import replace
 
-from tensorboard_plugin_plumber.model.network import Choice, Consumer, Limits, Network, Operator, Settings
+from tensorboard_plugin_plumber.model.network import (
+    Choice,
+    Consumer,
+    Limits,
+    Network,
+    Operator,
+    Settings,
+    StorageCurve,
+)
 
 
 def realistic(count: int, *, seed: int = 0) -> Network:
@@ -118,6 +128,63 @@ def small(seed: int, *, k_max: int = 3) -> Network:
             other_cores=rng.choice([0.0, 0.3]),
         ),
     )
+
+
+def rich(seed: int, *, k_max: int = 3, most: int = 600) -> Network:
+    """`small`, with storage, file caches, functions that may leave the pool, and epochs; at most `most` choices."""
+    rng = random.Random(f"rich {seed}")
+    for attempt in itertools.count():
+        network = small(10_000 * seed + attempt, k_max=k_max)
+        leaves = [i for i in range(len(network.operators)) if not network.inputs[i] and not network.bodies[i]]
+        operators = tuple(
+            replace(
+                operator,
+                read_bytes=rng.choice([0.0, 1e4, 1e5]) if i in leaves else 0.0,
+                may_unbounded=operator.pooled and rng.random() < 0.5,
+                file_cache_bytes=rng.choice([None, 50.0, 500.0]),
+                element_bytes=operator.element_bytes * rng.choice([1.0, 1.0, 1e5]),
+            )
+            for i, operator in enumerate(network.operators)
+        )
+        limits = replace(
+            network.limits,
+            memory_free_bytes=network.limits.memory_free_bytes * rng.choice([1.0, 1e5]),
+            storage=rng.choice([None, concave(rng)]),
+            disk_free_bytes=rng.choice([0.0, 100.0, 1000.0]),
+        )
+        found = replace(
+            network, operators=operators, limits=limits, epochs=rng.choice([None, None, 1.0, 2.0, 5.0, 30.0])
+        )
+        if _choices(found) <= most:
+            return found
+    raise AssertionError("unreachable")
+
+
+def concave(rng: random.Random) -> StorageCurve:
+    """Storage that gives one reader some megabytes per second, and further readers less and less."""
+    readers, rate, each = 1, 10 ** rng.uniform(6, 8), 1.0
+    points = [(1.0, rate)]
+    for _ in range(rng.randint(0, 2)):
+        more = rng.choice([1, 2])
+        each *= rng.uniform(0.2, 0.9)
+        readers, rate = readers + more, rate + points[0][1] * each * more
+        points.append((float(readers), rate))
+    return StorageCurve(tuple(points))
+
+
+def _choices(network: Network) -> int:
+    """About how many settings there are."""
+    count = 1
+    for operator, choice in zip(network.operators, network.current.choices, strict=True):
+        count *= 3 if operator.may_parallel or choice.autotuned else 1
+        count *= 1 + operator.may_prefetch
+        count *= (
+            (1 + (operator.cache_bytes is not None) + (operator.file_cache_bytes is not None))
+            if operator.may_cache
+            else 1
+        )
+        count *= 1 + operator.may_unbounded
+    return count
 
 
 def _above(operators: list[Operator], position: int | None) -> list[int]:

@@ -246,29 +246,24 @@ class Scenario:
 
     def _readers(self, i: int) -> int:
         """A column of at most the calls that read i: those of the nearest parallel operator that runs it."""
-        calls: list[tuple[int | None, dict[int, float], float]] = []
-        for n in callers(self._network, i):
-            choice, freedom, k = self._network.current.choices[n], self._freedoms[n], self._columns.calls[n]
-            if choice.parallel or freedom.parallel:
-                by_k, fixed = (
-                    ({}, float(freedom.copies * freedom.free)) if k is None else ({k: freedom.copies}, 0.0)
-                )
-                calls.append((self._columns.parallel[n], {c: float(m) for c, m in by_k.items()}, fixed))
-            if choice.parallel:
-                break
-        always = bool(calls) and calls[-1][0] is None
-        most = max(
-            [1.0] + [self._freedoms[n].copies * self._freedoms[n].highest for n in callers(self._network, i)]
-        )
+        around = callers(self._network, i)
+        most = max([1.0, *(float(self._freedoms[n].copies * self._freedoms[n].highest) for n in around)])
         column = self._lines.column(0.0, most)
         nearer: dict[int, float] = {}
-        for a, by_k, fixed in calls:
+        for n in around:
+            parallel, freedom = self._network.current.choices[n].parallel, self._freedoms[n]
+            if not (parallel or freedom.parallel):
+                continue
+            a, k = self._columns.parallel[n], self._columns.calls[n]
+            calls, always = ({}, freedom.free) if k is None else ({k: -float(freedom.copies)}, 0)
             # Binds where this one is parallel and none nearer is.
             unless, slack = ({}, 0.0) if a is None else ({a: most}, most)
-            self._lines.row(plus({column: 1.0}, times(-1.0, by_k), nearer, unless), fixed + slack)
-            if a is not None:
-                nearer = plus(nearer, {a: -most})
-        if not always:
+            row = plus({column: 1.0}, calls, nearer, unless)
+            self._lines.row(row, float(freedom.copies * always) + slack)
+            if a is None:
+                break
+            nearer = plus(nearer, {a: -most})
+        else:
             self._lines.row(plus({column: 1.0}, nearer), 1.0)
         caches = [] if self._pace.filling else self._columns.caches_above(i)
         if caches:
