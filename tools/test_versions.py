@@ -1,4 +1,4 @@
-"""Runs the tests of capture, plugin, report and both data servers beside each supported TensorFlow.
+"""Runs what depends on TensorFlow beside each supported one: capture, plugin, report, both data servers.
 
     python tools/test_versions.py                  # all versions
     python tools/test_versions.py 2.17 2.20        # some
@@ -7,8 +7,12 @@
 
 Each TensorFlow has a virtual environment of its own, `.venv-tf<version>`, with the TensorBoard, protobuf and
 Keras 2 that belong to it; it is kept between runs (2 GB) and made anew when pyproject.toml changes. Each file of
-tests runs in a process of its own. The results are printed; those of all versions are also written to
-docs/compatibility.md, with what each version lacks: the reasons for which tests were skipped in it.
+tests runs in a process of its own, two at a time.
+
+What does not depend on TensorFlow is left out (`LEFT_OUT`), and of the table of operators what only repeats
+(`CHOSEN`): each operator is tried alone and below a shuffle and a repeat, instead of in five places; `--whole`
+tries all. The results are printed; those of all versions are also written to docs/compatibility.md, with what
+each version lacks: the reasons for which tests were skipped in it.
 """
 
 from __future__ import annotations
@@ -21,8 +25,10 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,41 +36,38 @@ from check_matrix import PAGE, ROOT, StepFailed, find_python
 
 # One Python for each: all four minor versions are among them.
 PYTHONS = {"2.17": "3.10", "2.18": "3.11", "2.19": "3.12", "2.20": "3.13", "2.21": "3.13"}
-SHOWN = ("tensorflow", "tensorboard", "tensorboard-data-server", "protobuf", "keras")
-TESTS = tuple(
-    f"tests/integration/test_{name}.py"
-    for name in (
-        "describe*",
-        "construction",
-        "fusion",
-        "operators*",
-        "operations",
-        "counters*",
-        "trace",
-        "iterating*",
-        "boundary",
-        "fit*",
-        "keras_ways",
-        "keras_inputs",
-        "tf_keras",
-        "sources",
-        "sizes",
-        "legality",
-        "autotune",
-        "import_orders",
-        "diagnosis",
-        "plugin",
-        "cli",
-    )
+SHOWN = (
+    "Python",
+    "tensorflow",
+    "tensorboard",
+    "tensorboard-data-server",
+    "protobuf",
+    "keras",
+    "tf-keras",
+    "numpy",
 )
+TESTS = ("tests/integration/test_*.py",)
+# Of the units those that stand on TensorFlow, TensorBoard or protobuf; they share a process.
+UNITS = ("counters", "device", "epochs", "jsonify", "light_import", "loader", "reader", "schema", "writer")
+LEFT_OUT = {
+    "packaging": "builds the package",
+    "patch": "edits text",
+    "host_limits": "reads the kernel's files",
+    "soak": "takes minutes",
+    "true_times": "takes minutes",
+}
+# pytest's -k, by file.
+CHOSEN = {"operators": "alone or shuffled_and_repeated or not test_operator["}
 # What no file takes on two busy cores: one that hangs keeps nobody from the others.
 LIMIT_S = 1800
+JOBS = 2
+WHOLE_FILE = "the whole file"
 BEGIN, END = "<!-- written by tools/test_versions.py -->", "<!-- end -->"
 
 
 @dataclass(frozen=True)
 class Group:
-    """One file of tests: how many passed, failed, and were skipped, the last with their reasons."""
+    """What a file of tests said: how many passed, failed, and were skipped, the last with their reasons."""
 
     passed: int
     failed: tuple[str, ...]
@@ -79,10 +82,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Result:
-    """What one version's tests said, by file."""
+    """What one version's tests said, by file; a file that was not run is missing."""
 
     version: str
-    python: str
     versions: dict[str, str]
     groups: dict[str, Group]
 
@@ -113,47 +115,110 @@ def _call(command: Sequence[str | Path]) -> None:
         raise StepFailed(f"{' '.join(map(str, command))}:\n{done.stderr or done.stdout}")
 
 
-def run(version: str, tests: Sequence[str], reports: Path) -> Result:
-    """Runs the tests with one TensorFlow.
+@dataclass(frozen=True)
+class Tests:
+    """What runs in one process: a file, or the units."""
 
-    Args:
-      tests: globs of files, relative to the source tree.
-      reports: where each file's report is kept, as `<version>-<file>.xml`; a file whose report is there already
-        is not run again.
+    name: str
+    files: tuple[Path, ...]
+
+
+def chosen(globs: Sequence[str]) -> list[Tests]:
+    """The files that globs name, relative to the source tree; all that depends on TensorFlow if there are none."""
+    files = dict.fromkeys(path for one in globs or TESTS for path in sorted(ROOT.glob(one)))
+    found = [Tests(file.stem.removeprefix("test_"), (file,)) for file in files]
+    if globs:
+        return found
+    units = Tests("units", tuple(ROOT / "tests" / "unit" / f"test_{name}.py" for name in UNITS))
+    return [*(one for one in found if one.name not in LEFT_OUT), units]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs tests with one TensorFlow.
+
+    Attributes:
+      version: of TensorFlow.
+      python: of its environment.
+      reports: where reports and output are kept, as `<version>-<tests>.xml` and `.log`.
+      whole: leave nothing out of a file.
     """
-    python = environment(version) / "bin" / "python"
-    listing = subprocess.run(
-        [python, "-m", "pip", "list", "--format=json"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    versions = {entry["name"].lower(): entry["version"] for entry in json.loads(listing.stdout)}
-    groups = {}
-    for file in (path for test in tests for path in sorted(ROOT.glob(test))):
-        report = reports / f"{version}-{file.stem}.xml"
-        if not report.is_file():
-            _run_file(python, file, report)
-        name = file.stem.removeprefix("test_")
-        groups[name] = _group(report)
-        failed = " ".join(groups[name].failed)
-        print(f"TensorFlow {version}: {name}: {groups[name]} {failed}".rstrip(), flush=True)
-    return Result(version, PYTHONS[version], versions, groups)
 
+    version: str
+    python: Path
+    reports: Path
+    whole: bool
 
-def _run_file(python: Path, file: Path, report: Path) -> None:
-    """Runs one file of tests; where it hangs or ends early it leaves no report."""
-    path = f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        subprocess.run(
-            [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", file],
-            cwd=ROOT,
-            env={**os.environ, "PATH": path, "CUDA_VISIBLE_DEVICES": ""},
-            stdin=subprocess.DEVNULL,
-            timeout=LIMIT_S,
-        )
+    def group(self, tests: Tests) -> Group:
+        """Their outcome: that of an earlier run if nothing failed in it, else they run now."""
+        earlier = self.earlier(tests)
+        if earlier is not None and not earlier.failed:
+            return earlier
+        began = time.monotonic()
+        self._run(tests)
+        found = _group(self._report(tests))
+        lines = [f"TensorFlow {self.version}: {tests.name}: {found}, {time.monotonic() - began:.0f} s"]
+        if found.failed:
+            lines += [f"  {name}" for name in found.failed] + self._end_of_log(tests)
+        print("\n".join(lines), flush=True)
+        return found
+
+    def earlier(self, tests: Tests) -> Group | None:
+        """What an earlier run told; None where there was none."""
+        report = self._report(tests)
+        return _group(report) if report.is_file() else None
+
+    def versions(self) -> dict[str, str]:
+        """Version by distribution, and of Python."""
+        show = "import json, platform; from importlib import metadata; "
+        show += "found = {one.name.lower(): one.version for one in metadata.distributions()}; "
+        show += "print(json.dumps({**found, 'Python': platform.python_version()}))"
+        done = subprocess.run([self.python, "-c", show], cwd=ROOT, capture_output=True, text=True, check=True)
+        versions: dict[str, str] = json.loads(done.stdout)
+        return versions
+
+    def _run(self, tests: Tests) -> None:
+        """Leaves a report whatever happens."""
+        report = self._report(tests)
+        report.unlink(missing_ok=True)
+        command = [
+            self.python,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            f"--junitxml={report}",
+            *tests.files,
+        ]
+        if tests.name in CHOSEN and not self.whole:
+            command += ["-k", CHOSEN[tests.name]]
+        path = f"{self.python.parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        code = None
+        with report.with_suffix(".log").open("wb") as log, contextlib.suppress(subprocess.TimeoutExpired):
+            code = subprocess.run(
+                command,
+                cwd=ROOT,
+                env={**os.environ, "PATH": path, "CUDA_VISIBLE_DEVICES": ""},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                timeout=LIMIT_S,
+            ).returncode
+        if code not in (0, 1) or not report.is_file():  # hung, crashed, interrupted, or nothing to run
+            case = ElementTree.Element("testcase", name="the whole file")
+            ElementTree.SubElement(case, "error")
+            ElementTree.ElementTree(case).write(report)
+
+    def _report(self, tests: Tests) -> Path:
+        return self.reports / f"{self.version}-{tests.name}.xml"
+
+    def _end_of_log(self, tests: Tests) -> list[str]:
+        log = self._report(tests).with_suffix(".log")
+        return log.read_text(encoding="utf-8", errors="replace").splitlines()[-60:]
 
 
 def _group(report: Path) -> Group:
-    if not report.is_file():
-        return Group(0, ("the whole file",), ())
     passed, failed, skipped = 0, [], []
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         skip = case.find("skipped")
@@ -163,16 +228,48 @@ def _group(report: Path) -> Group:
             skipped.append(skip.get("message") or "")
         else:
             passed += 1
-    return Group(passed, tuple(failed), tuple(skipped))
+    return Group(passed, tuple(dict.fromkeys(failed)), tuple(skipped))
+
+
+def run(runners: Sequence[Runner], tests: Sequence[Tests]) -> list[Result]:
+    """Runs all tests with each TensorFlow, `JOBS` processes at a time; what comes of an interrupt is lost."""
+    with ThreadPoolExecutor(JOBS) as pool:
+        try:
+            groups = {
+                runner.version: {one.name: pool.submit(runner.group, one) for one in tests}
+                for runner in runners
+            }
+            return [
+                Result(
+                    runner.version,
+                    runner.versions(),
+                    {name: group.result() for name, group in groups[runner.version].items()},
+                )
+                for runner in runners
+            ]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def told(runner: Runner, tests: Sequence[Tests]) -> Result:
+    """What earlier runs told."""
+    found = {one.name: runner.earlier(one) for one in tests}
+    return Result(
+        runner.version, runner.versions(), {name: one for name, one in found.items() if one is not None}
+    )
 
 
 def lacks(results: Sequence[Result]) -> dict[str, list[str]]:
-    """Reason for which tests were skipped → the versions that skipped them, of those that not all skipped."""
+    """Reason for which tests were skipped → the versions that skipped them, where others ran them."""
     reasons: dict[str, list[str]] = {}
-    for result in results:
-        for reason in dict.fromkeys(reason for group in result.groups.values() for reason in group.skipped):
-            reasons.setdefault(reason, []).append(result.version)
-    return {reason: versions for reason, versions in reasons.items() if len(versions) < len(PYTHONS)}
+    for name in dict.fromkeys(name for result in results for name in result.groups):
+        ran = [result for result in results if name in result.groups]
+        for reason in dict.fromkeys(reason for result in ran for reason in result.groups[name].skipped):
+            skipping = [result.version for result in ran if reason in result.groups[name].skipped]
+            if len(skipping) < len(ran):
+                reasons[reason] = list(dict.fromkeys(reasons.get(reason, []) + skipping))
+    return reasons
 
 
 def as_text(results: Sequence[Result]) -> str:
@@ -180,10 +277,11 @@ def as_text(results: Sequence[Result]) -> str:
     names = list(dict.fromkeys(name for result in results for name in result.groups))
     rows = [["", *(f"TensorFlow {result.version}" for result in results)]]
     rows.append(["---"] * len(rows[0]))
-    rows.append(["Python", *(result.python for result in results)])
     rows += [[shown, *(result.versions.get(shown, "–") for result in results)] for shown in SHOWN]
     rows += [[name, *(str(result.groups.get(name, "–")) for result in results)] for name in names]
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    if any(name not in result.groups for result in results for name in names):
+        table += "\n\n–: not run."
     missing = [f"- {reason} (skipped with {', '.join(found)})" for reason, found in lacks(results).items()]
     return f"{table}\n\nSkipped in some version only:\n\n" + ("\n".join(missing) or "- nothing")
 
@@ -199,23 +297,29 @@ def write_page(text: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("versions", nargs="*", default=list(PYTHONS), help="of TensorFlow; default: all")
-    parser.add_argument("--tests", nargs="+", default=TESTS, help="files, or globs of files")
-    parser.add_argument("--reports", type=Path, help="keep reports there, and run what has none yet")
-    parser.add_argument("--environments", action="store_true", help="only make the environments")
+    parser.add_argument(
+        "--tests", nargs="+", default=[], help="files, or globs of files; default: what depends on it"
+    )
+    parser.add_argument("--whole", action="store_true", help="leave out no part of a file")
+    parser.add_argument("--reports", type=Path, help="keep reports there, and run what has not passed there")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--environments", action="store_true", help="only make the environments")
+    only.add_argument("--show", action="store_true", help="run nothing: show and write what --reports holds")
     arguments = parser.parse_args()
     if unknown := set(arguments.versions) - PYTHONS.keys():
         parser.error(f"no TensorFlow {', '.join(sorted(unknown))}: there are {', '.join(PYTHONS)}")
+    pythons = {version: environment(version) / "bin" / "python" for version in arguments.versions}
     if arguments.environments:
-        for version in arguments.versions:
-            print(f"TensorFlow {version}: {environment(version)}", flush=True)
         return 0
     with tempfile.TemporaryDirectory() as scratch:
         reports = (arguments.reports or Path(scratch)).absolute()
         reports.mkdir(parents=True, exist_ok=True)
-        results = [run(version, arguments.tests, reports) for version in arguments.versions]
+        runners = [Runner(version, python, reports, arguments.whole) for version, python in pythons.items()]
+        tests = chosen(arguments.tests)
+        results = [told(runner, tests) for runner in runners] if arguments.show else run(runners, tests)
     text = as_text(results)
     print(text)
-    if set(arguments.versions) == PYTHONS.keys() and tuple(arguments.tests) == TESTS:
+    if set(arguments.versions) == PYTHONS.keys() and not arguments.tests:
         write_page(text)
     return 0 if not any(group.failed for result in results for group in result.groups.values()) else 1
 

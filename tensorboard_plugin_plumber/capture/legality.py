@@ -58,6 +58,9 @@ def parallel(operator: Written, pipeline: PipelineFacts) -> Verdict | None:
         operator.pair.construction is not None and operator.type in _SEQUENTIAL_SOURCES
     ):
         return None
+    if operator.head.attribute("force_synchronous"):
+        reason = f"{describe_operator(operator)} is synchronous, as it was asked to be; num_parallel_calls is an error"
+        return Verdict(False, reason, operator.id)
     inside = [operator, *(one for child in operator.children if child.in_body for one in child.walk())]
     facts = [fact for one in inside for fact in pipeline.own(one)]
     for fact in facts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,31 @@ def test_options_in_force_are_reported():
     assert not pipeline.options_deterministic
     assert not pipeline.running[0].deterministic
     assert pipeline.notes
+
+
+@pytest.mark.skipif(
+    "use_unbounded_threadpool" not in inspect.signature(Dataset.map).parameters,
+    reason="`map` has no `use_unbounded_threadpool` before TensorFlow 2.18",
+)
+@pytest.mark.parametrize("unbounded", [True, False])
+def test_a_map_outside_the_pool_is_told_from_one_inside(unbounded):
+    dataset = Dataset.range(9).map(double, num_parallel_calls=2, use_unbounded_threadpool=unbounded)
+    description = trace(dataset)
+    one = operator(description, "ParallelMap")
+
+    assert one.use_unbounded_threadpool is unbounded
+    assert description.pipeline.running[one.running].use_unbounded_threadpool is unbounded
+    assert unmatched(description, dataset) == set()
+
+
+def test_only_a_tensorflow_that_has_the_unbounded_pool_says_whether_it_is_used():
+    """By this the optimisation knows whether it may ask for it."""
+    description = trace(Dataset.range(9).map(double, num_parallel_calls=2))
+    one = operator(description, "ParallelMap")
+
+    known = "use_unbounded_threadpool" in inspect.signature(Dataset.map).parameters
+    assert one.HasField("use_unbounded_threadpool") is known
+    assert description.pipeline.running[one.running].HasField("use_unbounded_threadpool") is known
 
 
 def test_a_map_that_only_rearranges_is_dropped():

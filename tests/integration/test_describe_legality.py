@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tensorboard_plugin_plumber.capture import construction
@@ -39,6 +42,18 @@ class TestLegality:
 
         assert not one.parallel.allowed
         assert any("seen" in write for write in one.function.writes)
+
+    @pytest.mark.skipif(
+        "synchronous" not in inspect.signature(Dataset.map).parameters,
+        reason="`map` has no `synchronous` before TensorFlow 2.18",
+    )
+    def test_a_map_that_was_asked_to_be_synchronous_stays_so(self):
+        """TensorFlow raises where it is also given `num_parallel_calls`."""
+        one = operator(trace(Dataset.range(9).map(double, synchronous=True)), "Map")
+
+        assert not one.parallel.allowed
+        assert "synchronous" in one.parallel.reason
+        assert one.cache.allowed
 
     def test_seeded_randomness_stays_sequential(self):
         one = operator(trace(Dataset.range(9).map(lambda x: tf.random.uniform([], seed=3))), "Map")
