@@ -24,6 +24,7 @@ from tensorboard_plugin_plumber.model.network import (
     Network,
     Operator,
     Settings,
+    StorageCurve,
 )
 from tensorboard_plugin_plumber.model.service import Service, service_times, variation
 from tensorboard_plugin_plumber.model.sizes import Size, sizes_of
@@ -84,7 +85,12 @@ class Estimate:
 
 
 def limits_of(
-    host: m.Host, used: m.HostSample | None, buffered: float, cores: float | None, memory_bytes: float | None
+    host: m.Host,
+    used: m.HostSample | None,
+    buffered: float,
+    cores: float | None,
+    memory_bytes: float | None,
+    storage: StorageCurve | None = None,
 ) -> Limits:
     """What the process may use; `cores` and `memory_bytes` are what-ifs that replace N and M.
 
@@ -93,7 +99,8 @@ def limits_of(
     memory = memory_bytes if memory_bytes is not None else float(host.memory_bytes)
     in_use = float(used.memory_used_bytes) if used is not None else 0.0
     free = MEMORY_SHARE * max(memory - in_use + buffered, 0.0)
-    return Limits(cores if cores is not None else host.cores or 1.0, memory, free, MEMORY_SHARE)
+    usable = cores if cores is not None else host.cores or 1.0
+    return Limits(usable, memory, free, MEMORY_SHARE, storage)
 
 
 def estimate(
@@ -105,12 +112,39 @@ def estimate(
     given_rate: float | None = None,
     spread: Array | None = None,
     sizes: Mapping[str, Size] | None = None,
+    stored: Mapping[str, float] | None = None,
 ) -> Estimate:
     """The network of `pipeline` as the windows show it, each window counted `weights` times.
 
     `spread` is `variation(windows)`, `sizes` is `sizes_of(pipeline, windows)` where the caller has them already
-    (they do not depend on the weights).
+    (they do not depend on the weights). `stored` is the share of the bytes that each source reads which comes from
+    the storage of `limits`, by Operator.id.
     """
+    found = measured(
+        pipeline,
+        windows,
+        limits,
+        weights=weights,
+        given_rate=given_rate,
+        spread=spread,
+        sizes=sizes,
+        stored=stored,
+    )
+    return under(pipeline, found, limits, given_rate)
+
+
+def measured(
+    pipeline: m.Pipeline,
+    windows: Windows,
+    limits: Limits,
+    *,
+    weights: Array | None = None,
+    given_rate: float | None = None,
+    spread: Array | None = None,
+    sizes: Mapping[str, Size] | None = None,
+    stored: Mapping[str, float] | None = None,
+) -> Estimate:
+    """`estimate` without a consumer that was not there: what a what-if can start from, by `under`."""
     totals = windows.total(weights)
     service = service_times(pipeline, totals)
     steps, active = totals["steps"], totals["active_s"]
@@ -121,23 +155,20 @@ def estimate(
     served = service.cpu_s + service.wait_s
     varies = np.where(service.contention_s > CROWDED_SHARE * served, np.nan, varies)
     sizes = sizes_of(pipeline, windows) if sizes is None else sizes
-    builder = _Builder(pipeline, windows, totals, service, varies, sizes)
+    builder = _Builder(pipeline, windows, totals, service, varies, sizes, stored or {})
     operators, choices = builder.build()
-    pool = pipeline.threadpool_size or math.ceil(limits.cores)
     costs = sum(o.visits * o.cpu_s for o in operators)
     elapsed = totals["elapsed_s"]
     while_active = totals["process_cpu_s"] * min(active / elapsed, 1.0) if elapsed > 0 else 0.0
     process = while_active / steps if steps > 0 else 0.0
     network = Network(
         operators=operators,
-        current=Settings(choices, pool),
+        current=Settings(choices, _pool(pipeline, limits)),
         limits=limits,
         consumer=Consumer(seen.step_s, seen.turn_s, max(process - costs, 0.0), 0.0),
         observed_rate=rate,
     )
     supposed = given_rate is not None and not _consumed_at(pipeline, windows, totals, rate, given_rate)
-    if given_rate is not None and supposed:
-        network, seen = _supposed(pipeline, network, seen, given_rate)
     position = {operator.id: i for i, operator in enumerate(operators)}
     return Estimate(
         network,
@@ -153,6 +184,19 @@ def estimate(
         supposed,
         sizes,
     )
+
+
+def under(pipeline: m.Pipeline, found: Estimate, limits: Limits, given_rate: float | None) -> Estimate:
+    """What `measured` found, under other limits, and with the consumer that it only supposed."""
+    current = replace(found.network.current, threadpool_size=_pool(pipeline, limits))
+    network, seen = replace(found.network, limits=limits, current=current), found.consumer
+    if found.supposed and given_rate is not None:
+        network, seen = _supposed(pipeline, network, seen, given_rate)
+    return replace(found, network=network, consumer=seen)
+
+
+def _pool(pipeline: m.Pipeline, limits: Limits) -> int:
+    return pipeline.threadpool_size or math.ceil(limits.cores)
 
 
 def _filling(pipeline: m.Pipeline, windows: Windows) -> tuple[str, ...]:
@@ -212,9 +256,10 @@ class _Builder:
         service: Service,
         spread: Array,
         sizes: Mapping[str, Size],
+        stored: Mapping[str, float],
     ) -> None:
         self.pipeline, self.windows, self.totals = pipeline, windows, totals
-        self.service, self.spread, self.sizes = service, spread, sizes
+        self.service, self.spread, self.sizes, self.stored = service, spread, sizes, stored
         self.by_id = {operator.id: operator for operator in pipeline.operators}
         self.children: dict[str, list[m.Operator]] = {}
         for operator in pipeline.operators:
@@ -342,6 +387,7 @@ class _Builder:
                 may_parallel=primary and operator.HasField("parallel") and operator.parallel.allowed,
                 may_prefetch=not in_body,
                 cache_read_s=max(CACHE_READ_S, times.cpu_s + times.wait_s) if serving else CACHE_READ_S,
+                read_bytes=self._stored_bytes(operator, head, produced),
             )
         )
         self.times.append(times)
@@ -385,6 +431,11 @@ class _Builder:
         if running.HasField("cycle_length"):
             return max(int(running.cycle_length), 1)
         return max(int(operator.cycle_length), 1) if operator.HasField("cycle_length") else 1
+
+    def _stored_bytes(self, operator: m.Operator, head: int, produced: float) -> float:
+        """b_i: what each of its elements takes from storage; 0 where nobody knows."""
+        read = float(self.totals.read_bytes[head]) * self.stored.get(operator.id, 0.0)
+        return read / produced if produced > 0 and math.isfinite(read) else 0.0
 
     def _cache_bytes(self, operator: m.Operator) -> float | None:
         """Upper end of what a memory cache of one pass takes; None where nobody can tell."""

@@ -8,7 +8,7 @@ state's are kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -41,6 +41,8 @@ SCALARS = (
     "host_cpu_s",
     "consumer_thread_cpu_s",
     "shared_cpu_s",
+    "read_bytes",
+    "storage_read_bytes",
     "gil_probes",
     "gil_waits",
     "gil_wait_s",
@@ -67,6 +69,8 @@ class Totals:
     held_s: Array
     bytes: Array
     scalars: dict[str, float]
+    #: Bytes that sources read; NaN for what reads none, or nobody knows how much.
+    read_bytes: Array = field(default_factory=lambda: np.empty(0))
 
     def __getitem__(self, name: str) -> float:
         return self.scalars[name]
@@ -86,6 +90,8 @@ class Windows:
     #: call, and TensorFlow adds their times up.
     held_s: Array
     bytes: Array
+    #: Bytes that sources read; NaN for what reads none, or nobody knows how much.
+    read_bytes: Array
     scalars: Array
     #: Sums over all windows from which the spread of single elements follows, (len(SPREAD), R), in ns and ns².
     spread: Array
@@ -106,6 +112,7 @@ class Windows:
             held_s=w @ self.held_s,
             bytes=w @ self.bytes,
             scalars=dict(zip(SCALARS, (w @ self.scalars).tolist(), strict=True)),
+            read_bytes=w @ self.read_bytes,
         )
 
     @cached_property
@@ -154,6 +161,7 @@ def windows_of(pipeline: m.Pipeline, index: int, samples: tuple[m.SampleRecord, 
         time_s=time_s,
         held_s=np.minimum(time_s, elapsed * _calls(pipeline, parallelism)),
         bytes=_differences(tables["bytes_produced"]),
+        read_bytes=_differences(_read_bytes([part for _, part in chosen], count)),
         scalars=scalars,
         spread=np.array([_differences(tables[name]).sum(axis=0) for name in SPREAD]),
         parallelism=parallelism,
@@ -191,6 +199,20 @@ def _column(part: m.PipelineSample, name: str, count: int) -> list[float]:
     return values + [0.0] * (count - len(values))
 
 
+def _read_bytes(parts: list[m.PipelineSample], count: int) -> Array:
+    """What sources had read; what is not known of the first samples yet is put at what is known first."""
+    table = np.full((len(parts), count), np.nan)
+    for row, part in zip(table, parts, strict=True):
+        for i, counters in enumerate(part.operators):
+            if counters.HasField("read_bytes"):
+                row[i] = counters.read_bytes
+    for column in table.T:
+        known = np.isfinite(column)
+        if known.any():
+            column[~known] = column[known][0]
+    return table
+
+
 def _scalars(record: m.SampleRecord, part: m.PipelineSample) -> list[float]:
     known = part.HasField("pool_cpu_s") and part.HasField("pool_run_queue_s")
     return [
@@ -210,6 +232,8 @@ def _scalars(record: m.SampleRecord, part: m.PipelineSample) -> list[float]:
         record.host.host_cpu_s if record.host.HasField("host_cpu_s") else float("nan"),
         part.consumer_thread_cpu_s if part.HasField("consumer_thread_cpu_s") else float("nan"),
         record.host.shared_cpu_s if record.host.HasField("shared_cpu_s") else float("nan"),
+        record.host.read_bytes if record.host.HasField("read_bytes") else float("nan"),
+        record.host.storage_read_bytes if record.host.HasField("storage_read_bytes") else float("nan"),
     ]
 
 
