@@ -97,7 +97,7 @@ def optimise(network: Network, *, k_max: int | None = None) -> Optimum:
       SolverError: HiGHS found no solution.
     """
     started = time.perf_counter()
-    k_max = k_max or _default_k_max(network)
+    k_max = k_max or default_k_max(network)
     freedoms = freedoms_of(network, k_max)
     settings, rate = _best(network, freedoms, k_max)
     settings = with_headroom(network, freedoms, settings, rate, k_max)
@@ -113,24 +113,31 @@ def optimise(network: Network, *, k_max: int | None = None) -> Optimum:
     )
 
 
-def _default_k_max(network: Network) -> int:
+def default_k_max(network: Network) -> int:
+    """The highest parallelism and pool size that a plan proposes unless told otherwise."""
     in_force = [choice.parallelism for choice in network.current.choices if choice.parallel]
     return max(DEFAULT_K_MAX, 2 * math.ceil(network.limits.cores), network.current.threadpool_size, *in_force)
 
 
-def greatest_rate(network: Network, *, k_max: int | None = None) -> float:
+def greatest_rate(network: Network, *, known: float = 0.0, k_max: int | None = None) -> float:
     """The rate over all epochs of the fastest settings that there are, steps/s.
+
+    Args:
+      network: the pipeline, with the settings in force.
+      known: a rate that some settings reach for certain.
+      k_max: as in `optimise`.
 
     Raises:
       SolverError: HiGHS found no solution.
     """
-    k_max = k_max or _default_k_max(network)
+    k_max = k_max or default_k_max(network)
     freedoms = freedoms_of(network, k_max)
     ceilings = ceilings_of(network, freedoms, k_max)
-    if _highest(network, ceilings) * (1 - EXACT) <= ceilings.today:
-        return ceilings.today
+    reached = max(ceilings.today, known)
+    if highest_rate(network, ceilings) * (1 - EXACT) <= reached:
+        return reached
     problem = Problem(network, freedoms, k_max, ceilings)
-    return max(epochs_rate(network, problem.settings(problem.solve("rate"))), ceilings.today)
+    return max(epochs_rate(network, problem.settings(problem.solve("rate"))), reached)
 
 
 def ceilings_of(network: Network, freedoms: list[Freedom], k_max: int) -> Ceilings:
@@ -142,7 +149,7 @@ def ceilings_of(network: Network, freedoms: list[Freedom], k_max: int) -> Ceilin
     )
 
 
-def _highest(network: Network, ceilings: Ceilings) -> float:
+def highest_rate(network: Network, ceilings: Ceilings) -> float:
     """No settings reach more than this over all epochs, steps/s."""
     if ceilings.serving <= 0 or network.epochs is None:
         return ceilings.serving
@@ -153,7 +160,7 @@ def _highest(network: Network, ceilings: Ceilings) -> float:
 def _best(network: Network, freedoms: list[Freedom], k_max: int) -> tuple[Settings, float]:
     """All stages but the sizing of k and T, and the greatest rate over all epochs that there is, steps/s."""
     today, ceilings = unchanged(network), ceilings_of(network, freedoms, k_max)
-    least, highest = ceilings.today, _highest(network, ceilings)
+    least, highest = ceilings.today, highest_rate(network, ceilings)
     if highest <= 0 or least >= (1 - RATE_TOLERANCE) * highest:
         return today, least
     first = Problem(network, freedoms, k_max, ceilings)
