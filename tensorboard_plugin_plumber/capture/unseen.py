@@ -131,7 +131,7 @@ def totals(
         else:
             total = own.elements
         elements.append(total)
-        size.append(_bytes(place, own, consumer, size))
+        size.append(_bytes(place, own, consumer, size, total))
     _from_windows(where, elements)
     return elements
 
@@ -193,11 +193,14 @@ def _share(index: int, where: Sequence[Place], sums: Sequence[Sums]) -> float | 
     return share if index == first else 1.0 - share
 
 
-def _bytes(place: Place, own: Sums, consumer: Sums, size: Sequence[float]) -> float:
+def _bytes(place: Place, own: Sums, consumer: Sums, size: Sequence[float], total: float) -> float:
     if place.edge is Edge.ROOT or not consumer.bytes_produced:
         return own.bytes_produced
     if place.edge is Edge.BODY or place.comes_again:
         return size[place.consumer]
+    if place.edge is Edge.ONE_TO_ONE and own.elements:
+        # It may be gone, and the consumer still hand on what it holds.
+        return total * own.bytes_produced / own.elements
     return size[place.consumer] * own.bytes_produced / consumer.bytes_produced
 
 

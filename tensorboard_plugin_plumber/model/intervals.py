@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 #: Half-width of an interval in standard deviations.
 WIDTH = 1.96
+#: What is usual counts as much as the spread of so many windows.
+_AS_GOOD_AS = 4.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ def deviation_of_ratio(
     """Standard deviation of Σ above / Σ below as an estimate of the same ratio over a whole pass.
 
     The windows' spread tells it (Cochran, Sampling Techniques, 1977, ratio estimates) where there are three or
-    more; else single units are taken to vary by `usual` times their mean.
+    more, and the less the fewer units they hold: before that, single units are taken to vary by `usual` times their
+    mean.
 
     Args:
       above: per window.
@@ -71,7 +74,7 @@ def deviation_of_ratio(
       usual: coefficient of variation of single units where the windows cannot tell.
     """
     a, b = np.asarray(above, float), np.asarray(below, float)
-    used = b > 0
+    used = (a > 0) | (b > 0)
     a, b = a[used], b[used]
     if seen <= 0 or len(b) == 0 or b.sum() <= 0:
         return math.inf
@@ -82,7 +85,11 @@ def deviation_of_ratio(
         rest = a - ratio * b
         in_windows = math.sqrt(float(rest @ rest) * len(b) / (len(b) - 1)) / float(b.sum())
         # The estimate rests on more units than the windows hold. With few windows their spread is itself a guess.
-        alone = in_windows * math.sqrt(min(float(b.sum()) / seen, 1.0)) * (1.0 + 1.0 / (len(b) - 1))
+        told = in_windows * math.sqrt(min(float(b.sum()) / seen, 1.0)) * (1.0 + 1.0 / (len(b) - 1))
+        known = min(float(b.sum()), len(b)) - 1.0
+        alone = math.sqrt(
+            (max(known, 0.0) * told**2 + _AS_GOOD_AS * alone**2) / (max(known, 0.0) + _AS_GOOD_AS)
+        )
     return float(alone * math.sqrt(left))
 
 

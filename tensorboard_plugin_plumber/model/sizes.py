@@ -30,6 +30,8 @@ _CHILDREN_VARY = 1.0
 _BYTES_VARY = 0.5
 #: What was counted of an operator that was dropped between two looks may be off by this share, and by one.
 _BETWEEN_LOOKS = 0.01
+#: A parallel interleave opens twice as many datasets as it reads before it is their turn.
+_OPENED_AHEAD = 3.0
 
 _SAME = frozenset(
     {
@@ -264,6 +266,7 @@ class _Sizes:
         if delivered <= 0 or begun <= 0:
             return None
         live = 1.0 if operator.type == "Unbatch" else float(max(operator.cycle_length, 1))
+        live *= _OPENED_AHEAD if operator.type == "ParallelInterleave" else 1.0
         ended = max(begun - live, 0.0)
         least, most = delivered / begun, delivered / ended if ended > 0 else math.inf
         spread = self._deviation(operator, inputs[0], max(ended, 1.0), opened.value, _CHILDREN_VARY)
@@ -293,7 +296,12 @@ class _Sizes:
     def _filtered(self, operator: m.Operator, source: m.Operator, below: Interval) -> Interval | None:
         hits, draws = self._count(operator), self._count(source)
         spread = self._clustering(operator, source)
-        ends = [share(hits, draws, n, spread) for n in (below.value, below.low, below.high)]
+        ends = []
+        for whole in (below.value, below.low, below.high):
+            # What nobody saw is made up: only what was seen tells of the rest.
+            sure = min(self._seen_share(operator), self._seen_share(source))
+            drawn = draws if sure == 1.0 else min(draws, whole) * sure
+            ends.append(share(hits * drawn / draws if draws > 0 else 0.0, drawn, whole, spread))
         # Filter and input were not looked at in the same instant.
         return Interval(ends[0].value, max(min(e.low for e in ends) - 1, 0), max(e.high for e in ends) + 1)
 
@@ -334,6 +342,13 @@ class _Sizes:
             inputs = self.inputs.get(operator.id, [])
             return self._count(inputs[0]) if inputs else 0.0
         return counters.elements * self._passed_over(operator)
+
+    def _seen_share(self, operator: m.Operator) -> float:
+        """Part of its elements that looks found; the rest was made up."""
+        counters = self._counters(operator)
+        if counters is None or counters.elements <= 0:
+            return 1.0
+        return min(counters.elements_seen / counters.elements, 1.0)
 
     def _passed_over(self, operator: m.Operator) -> float:
         """Elements that it went through for each that was counted.

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tensorboard_plugin_plumber.model.intervals import Interval, share
+from tensorboard_plugin_plumber.model.intervals import WIDTH, Interval, deviation_of_ratio, share
 from tensorboard_plugin_plumber.model.sizes import Size, projected_cache_bytes, sizes_of
 from tensorboard_plugin_plumber.model.windows import windows_of
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
@@ -95,3 +95,47 @@ def test_a_share_holds_the_truth(seen: int) -> None:
         widths.append(found.high - found.low)
     assert hits >= 0.9 * 400
     assert sum(widths) / 400 < {50: 300, 200: 130, 999: 5, 1000: 1e-6, 2500: 40}[seen]
+
+
+@pytest.mark.parametrize(("most", "step", "looks"), [(20, 3, 5), (20, 40, 20), (8, 1, 30), (200, 100, 8)])
+def test_a_ratio_over_few_windows_holds_the_truth(most: int, step: int, looks: int) -> None:
+    # GIVEN datasets of one to `most` elements, opened one after the other, and looks at every few elements of them
+    draw, hits = random.Random(most + looks), 0
+    for _ in range(400):
+        sizes_ = [draw.randint(1, most) for _ in range(step * looks + 2000)]
+        begun = [place for place, size in enumerate(sizes_) for _ in range(size)]
+        seen = [begun[step * (look + 1) - 1] + 1 for look in range(looks)]
+        opened = [b - a for a, b in zip([0, *seen], seen, strict=False)]
+        spread = deviation_of_ratio([step] * looks, opened, seen=seen[-1], whole=len(sizes_), usual=1.0)
+        # WHEN the elements of one are told by those that ended, or by those that began
+        low, high = step * looks / seen[-1], step * looks / max(seen[-1] - 1, 1)
+        truth = sum(sizes_) / len(sizes_)
+        hits += low - WIDTH * spread <= truth <= high + WIDTH * spread
+    # THEN nine of ten hold the truth
+    assert hits >= 0.9 * 400
+
+
+def test_what_was_made_up_tells_nothing_of_a_filter() -> None:
+    # GIVEN half of 1,000 elements passed through a filter, all of them looked at, or half
+    def filtered(seen: float) -> Interval:
+        def change(second: int, record: m.SampleRecord) -> None:
+            for counters in record.pipelines[0].operators:
+                counters.elements_seen = counters.elements * seen
+
+        source = Cost("Range", 2, 1e-6, written=[m.Operator(type="Range", cardinality=1000)])
+        filter_ = Cost("Filter", 1, 1e-6, written=[m.Operator(type="Filter", cardinality=UNKNOWN)])
+        recording = chain((filter_, source), Run(rate=12.5, seconds=20, change=change))
+        (pipeline,) = recording.graph.pipelines
+        windows = windows_of(pipeline, 0, recording.samples)
+        assert windows is not None
+        length = sizes_of(pipeline, windows)[pipeline.operators[0].id].elements
+        assert length is not None
+        return length
+
+    all_seen, half_seen = filtered(1.0), filtered(0.5)
+
+    # THEN what nobody saw is as uncertain as what is yet to come
+    assert half_seen.value == pytest.approx(all_seen.value)
+    assert half_seen.high - half_seen.low == pytest.approx(
+        math.sqrt(3) * (all_seen.high - all_seen.low - 2) + 2, rel=0.02
+    )
