@@ -55,6 +55,7 @@ class Names:
       complete: no other files can reach it, and all of these do.
       in_order: they come in the order of the list.
       once: none comes twice in a pass.
+      by_elements: they come with the elements of an interleave around the reader.
       note: what keeps it from being complete, for people.
     """
 
@@ -64,6 +65,7 @@ class Names:
     in_order: bool = True
     once: bool = True
     note: str = ""
+    by_elements: bool = False
 
 
 def unknown(note: str) -> Names:
@@ -87,6 +89,7 @@ def together(parts: list[Names]) -> Names:
         False,
         all(part.once for part in parts),
         "; ".join(notes),
+        any(part.by_elements for part in parts),
     )
 
 
@@ -209,7 +212,8 @@ class Flow:
         arguments = [one.name for one in scope.library[scope.function].signature.input_arg]
         if name not in arguments:
             return unknown("the names are known only when it runs")
-        return self.out_of(owner.inputs[0], arguments.index(name), depth + 1)
+        found = self.out_of(owner.inputs[0], arguments.index(name), depth + 1)
+        return replace(found, by_elements=found.by_elements or bool(owner.bodies))
 
     def _held(self, node: Node, component: int, depth: int) -> Names:
         """Names in the tensors that a source holds."""

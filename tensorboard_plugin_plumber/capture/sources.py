@@ -115,6 +115,7 @@ def look_up(reading: Reading) -> m.SourceFiles:
         compression=reading.compression,
         complete=reading.names.complete,
         found_by=reading.names.found_by,
+        named_by_elements=reading.names.by_elements,
     )
     notes = [reading.names.note] if reading.names.note else []
     if reading.names.listing is not None:

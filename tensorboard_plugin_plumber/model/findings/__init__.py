@@ -13,7 +13,7 @@ from tensorboard_plugin_plumber.model.findings.caches import (
     cache_too_large,
     missing_cache,
 )
-from tensorboard_plugin_plumber.model.findings.case import Case, Rule
+from tensorboard_plugin_plumber.model.findings.case import Case, Rule, by_severity
 from tensorboard_plugin_plumber.model.findings.elements import (
     decode_whole_image,
     large_element_copies,
@@ -94,7 +94,4 @@ RULES: tuple[Rule, ...] = (
 
 def findings(case: Case) -> list[a.Finding]:
     """What every rule has to say, the most severe first."""
-    found = [finding for rule in RULES for finding in rule(case)]
-    return sorted(
-        found, key=lambda finding: (-finding.severity, -(finding.gain if finding.HasField("gain") else 0.0))
-    )
+    return by_severity(finding for rule in RULES for finding in rule(case))

@@ -121,8 +121,8 @@ def cache_too_large(case: Case) -> Iterator[a.Finding]:
             continue
         held = float(case.last.operators[cache.running].buffered_bytes)
         projected = case.cache_bytes(cache.id)
-        # What it holds already is no longer free.
-        room = limits.memory_free_bytes / max(limits.memory_share, 1e-12) + held
+        # What the buffers hold today, this one among them, counts as free.
+        room = limits.memory_free_bytes / max(limits.memory_share, 1e-12)
         if projected is None or projected <= room:
             continue
         yield a.Finding(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tensorboard_plugin_plumber.model.bounds import Bound, Kind
@@ -39,6 +39,8 @@ class Case:
     planned: Settings
     #: The newest sample of the pipeline.
     last: m.PipelineSample
+    #: What constraints from outside leave of a network's rate under some settings, steps/s.
+    limit: Callable[[Network, Settings], float] = lambda network, settings: math.inf
 
     def gain(self, settings: Settings) -> float:
         """new/old - 1 of the predicted rate, if today's settings became `settings`."""
@@ -50,7 +52,8 @@ class Case:
 
     def _gain(self, network: Network, settings: Settings) -> float:
         today = self.estimate.network
-        before, after = reached_rate(today, today.current), reached_rate(network, settings)
+        before = min(reached_rate(today, today.current), self.limit(today, today.current))
+        after = min(reached_rate(network, settings), self.limit(network, settings))
         return after / before - 1 if math.isfinite(before) and math.isfinite(after) and before > 0 else 0.0
 
     def changed(self, changes: Mapping[int, Callable[[Operator], Operator]]) -> Network:
@@ -115,6 +118,13 @@ def severity(gain: float) -> a.Severity.ValueType:
     return a.SEVERITY_HIGH if gain >= HIGH_GAIN else a.SEVERITY_MEDIUM
 
 
+def by_severity(found: Iterable[a.Finding]) -> list[a.Finding]:
+    """The most severe first, and of these the ones that gain most."""
+    return sorted(
+        found, key=lambda finding: (-finding.severity, -(finding.gain if finding.HasField("gain") else 0.0))
+    )
+
+
 def own_cores(case: Case) -> float:
     """Cores in use by this process."""
     return case.estimate.process_cpu_s * (case.estimate.network.observed_rate or 0.0)
@@ -151,3 +161,8 @@ def fewer(share: float) -> Callable[[Operator], Operator]:
 def cheaper(share: float) -> Callable[[Operator], Operator]:
     """Makes an operator take `share` of its time for each element."""
     return lambda operator: replace(operator, cpu_s=operator.cpu_s * share, wait_s=operator.wait_s * share)
+
+
+def waiting(seconds: float) -> Callable[[Operator], Operator]:
+    """Makes an operator wait so long for each element, seconds."""
+    return lambda operator: replace(operator, wait_s=seconds)

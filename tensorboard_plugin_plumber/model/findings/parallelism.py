@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tensorboard_plugin_plumber.model import words
-from tensorboard_plugin_plumber.model.bounds import Kind, iterators_beside, predicted_rate
+from tensorboard_plugin_plumber.model.bounds import Kind, iterators_beside
 from tensorboard_plugin_plumber.model.findings.case import (
     IDLE_CORES,
     LEAST_GAIN,
@@ -23,6 +23,8 @@ from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 
 #: Calls that wait side by side, where nothing better is known.
 _CALLS_WAITING = 16
+#: A bound that the observed rate exceeds by this factor is none.
+_DISPROVED = 1.1
 
 
 def sequential_map(case: Case) -> Iterator[a.Finding]:
@@ -146,7 +148,7 @@ def python_function(case: Case) -> Iterator[a.Finding]:
         split = f"{waited} of each {whole} call waits off the core" if waits else "most of it on a core"
         if case.estimate.service.split_unknown:
             split = "how much of it waits cannot be told from the other functions of this pipeline"
-        if operator.gil_s:
+        if (operator.gil_s or 0.0) >= 0.5 * operator.service_s:
             message = (
                 f"{operator.label} runs Python, and its parallel calls together use one core: they wait for the "
                 "interpreter's lock, so that more threads cannot help."
@@ -213,11 +215,11 @@ def ordered_stragglers(case: Case) -> Iterator[a.Finding]:
         return
     if uncounted_wait(case.estimate, bound.rate) is not None:
         return  # what binds is something else
+    if (network.observed_rate or 0.0) > bound.rate * _DISPROVED:
+        return  # the calls overlap better than such a variation would let them: the crowd's, not their own
     i = bound.calls_of
     operator = network.operators[i]
-    operators = tuple(replace(o, ordered=False) if j == i else o for j, o in enumerate(network.operators))
-    free = predicted_rate(replace(network, operators=operators), network.current)
-    gain = free / predicted_rate(network, network.current) - 1
+    gain = case.gain_of(case.changed({i: lambda one: replace(one, ordered=False)}))
     if gain < LEAST_GAIN:
         return
     yield a.Finding(

@@ -13,6 +13,7 @@ from tensorboard_plugin_plumber.model.findings.case import (
     cheaper,
     cores_used,
     severity,
+    waiting,
 )
 from tensorboard_plugin_plumber.model.network import Settings
 from tensorboard_plugin_plumber.model.uncounted import READERS, uncounted_wait
@@ -154,15 +155,21 @@ def small_files(case: Case) -> Iterator[a.Finding]:
         mean_bytes = files.bytes / files.count
         if operator.wait_s < 0.5 * operator.service_s or mean_bytes / operator.service_s > _SLOW_BYTES_PER_S:
             continue
+        # Packed, they are read at the rate of a slow disk, and only what is computed stays.
+        packed_s = mean_bytes / _SLOW_BYTES_PER_S
+        gain = case.gain_of(case.changed({reading[0]: waiting(packed_s)}))
+        if gain < LEAST_GAIN:
+            continue
         yield a.Finding(
             code="small-files",
-            severity=a.SEVERITY_MEDIUM,
+            severity=severity(gain),
             operator=operator.id,
             message=(
                 f"{operator.label} reads {files.count:,} files of {words.size(mean_bytes)} on average and waits "
                 f"{words.duration(operator.wait_s)} for each element: opening them takes the time, not their bytes."
             ),
             fix="Pack them into some TFRecord files of 100 MB and more, read side by side.",
+            gain=gain,
         )
 
 

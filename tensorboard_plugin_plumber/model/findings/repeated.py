@@ -22,7 +22,6 @@ def repeated_work(case: Case) -> Iterator[a.Finding]:
     """One set of files is read again for each element of an interleave: once per class, or per branch."""
     if case.consumer_binds:
         return
-    operators = {operator.id: operator for operator in case.pipeline.operators}
     network = case.estimate.network
     for files in case.pipeline.files:
         position = case.estimate.position.get(files.operator)
@@ -31,7 +30,7 @@ def repeated_work(case: Case) -> Iterator[a.Finding]:
         outer = network.enclosing[position][0]
         times = _times_opened(case, outer)
         # Names that flow in from outside differ from iterator to iterator: only constants repeat.
-        if files.found_by != "constant" or times < 2 or _named_outside(case, operators, outer, files):
+        if files.found_by != "constant" or files.named_by_elements or times < 2:
             continue
         again = [
             i
@@ -63,19 +62,6 @@ def _times_opened(case: Case, interleave: int) -> int:
     inputs = case.estimate.network.inputs[interleave]
     counts = [case.estimate.written[i].cardinality for i in inputs]
     return int(max(counts, default=0))
-
-
-def _named_outside(
-    case: Case, operators: dict[str, m.Operator], interleave: int, files: m.SourceFiles
-) -> bool:
-    """Whether the names come from what the interleave iterates over."""
-    outer = case.estimate.network.operators[interleave].id
-    others = [one for one in case.pipeline.files if one.operator != files.operator]
-    return any(
-        is_below(operators, operators[one.operator], outer) and not operators[one.operator].in_body
-        for one in others
-        if one.operator in operators
-    )
 
 
 def _file_count(files: m.SourceFiles) -> str:
