@@ -120,17 +120,8 @@ def estimate(
     (they do not depend on the weights). `stored` is the share of the bytes that each source reads which comes from
     the storage of `limits`, by Operator.id.
     """
-    found = measured(
-        pipeline,
-        windows,
-        limits,
-        weights=weights,
-        given_rate=given_rate,
-        spread=spread,
-        sizes=sizes,
-        stored=stored,
-    )
-    return under(pipeline, found, limits, given_rate)
+    found = measured(pipeline, windows, limits, weights=weights, spread=spread, sizes=sizes, stored=stored)
+    return under(pipeline, windows, found, limits, weights=weights, given_rate=given_rate)
 
 
 def measured(
@@ -139,17 +130,16 @@ def measured(
     limits: Limits,
     *,
     weights: Array | None = None,
-    given_rate: float | None = None,
     spread: Array | None = None,
     sizes: Mapping[str, Size] | None = None,
     stored: Mapping[str, float] | None = None,
 ) -> Estimate:
-    """`estimate` without a consumer that was not there: what a what-if can start from, by `under`."""
+    """`estimate` as nobody has said what the consumer could take: what any what-if starts from, by `under`."""
     totals = windows.total(weights)
     service = service_times(pipeline, totals)
     steps, active = totals["steps"], totals["active_s"]
     rate = steps / active if steps > 0 and active > 0 else None
-    seen = estimate_consumer(pipeline, windows, totals, rate, given_rate)
+    seen = estimate_consumer(pipeline, windows, totals, rate, None)
     varies = variation(windows) if spread is None else spread
     # The crowd's own coming and going would pass for variation.
     served = service.cpu_s + service.wait_s
@@ -157,7 +147,6 @@ def measured(
     sizes = sizes_of(pipeline, windows) if sizes is None else sizes
     builder = _Builder(pipeline, windows, totals, service, varies, sizes, stored or {})
     operators, choices = builder.build()
-    costs = sum(o.visits * o.cpu_s for o in operators)
     elapsed = totals["elapsed_s"]
     while_active = totals["process_cpu_s"] * min(active / elapsed, 1.0) if elapsed > 0 else 0.0
     process = while_active / steps if steps > 0 else 0.0
@@ -165,10 +154,11 @@ def measured(
         operators=operators,
         current=Settings(choices, _pool(pipeline, limits)),
         limits=limits,
-        consumer=Consumer(seen.step_s, seen.turn_s, max(process - costs, 0.0), 0.0),
+        consumer=Consumer(
+            seen.step_s, seen.turn_s, _consumer_cpu_s(pipeline, totals, operators, process), 0.0
+        ),
         observed_rate=rate,
     )
-    supposed = given_rate is not None and not _consumed_at(pipeline, windows, totals, rate, given_rate)
     position = {operator.id: i for i, operator in enumerate(operators)}
     return Estimate(
         network,
@@ -181,18 +171,31 @@ def measured(
         process,
         _foreign_cores(totals),
         _filling(pipeline, windows),
-        supposed,
-        sizes,
+        sizes=sizes,
     )
 
 
-def under(pipeline: m.Pipeline, found: Estimate, limits: Limits, given_rate: float | None) -> Estimate:
-    """What `measured` found, under other limits, and with the consumer that it only supposed."""
+def under(
+    pipeline: m.Pipeline,
+    windows: Windows,
+    found: Estimate,
+    limits: Limits,
+    *,
+    weights: Array | None = None,
+    given_rate: float | None = None,
+) -> Estimate:
+    """What `measured` found, under other limits, and with a consumer of `given_rate`."""
     current = replace(found.network.current, threadpool_size=_pool(pipeline, limits))
-    network, seen = replace(found.network, limits=limits, current=current), found.consumer
-    if found.supposed and given_rate is not None:
+    network = replace(found.network, limits=limits, current=current)
+    if given_rate is None:
+        return replace(found, network=network)
+    totals, rate = windows.total(weights), network.observed_rate
+    seen = estimate_consumer(pipeline, windows, totals, rate, given_rate)
+    network = replace(network, consumer=replace(network.consumer, step_s=seen.step_s, turn_s=seen.turn_s))
+    supposed = not _consumed_at(pipeline, windows, totals, rate, given_rate)
+    if supposed:
         network, seen = _supposed(pipeline, network, seen, given_rate)
-    return replace(found, network=network, consumer=seen)
+    return replace(found, network=network, consumer=seen, supposed=supposed)
 
 
 def _pool(pipeline: m.Pipeline, limits: Limits) -> int:
@@ -236,6 +239,28 @@ def _supposed(
     return network, replace(
         seen, wait_fraction=wait, input_bound=wait >= WAIT_THRESHOLD, period_s=1.0 / reached
     )
+
+
+def _consumer_cpu_s(
+    pipeline: m.Pipeline, totals: Totals, operators: tuple[Operator, ...], process_s: float
+) -> float:
+    """c_g: what the process computes per step, less the pipeline.
+
+    Threads of a pool with little to do look for work before they sleep: all that they use is the pipeline's, but no
+    step costs it once they are busy. With nobody behind the pipeline, only the thread that asks for elements is left.
+
+    Args:
+      pipeline, totals, operators: measured.
+      process_s: CPU time of the process per step.
+    """
+    if totals["steps"] <= 0:
+        return 0.0
+    functions = sum(o.visits * o.cpu_s for o in operators if o.pooled)
+    others = sum(o.visits * o.cpu_s for o in operators if not o.pooled)
+    pool = totals["pool_cpu_s"] / totals["steps"]
+    left = max(process_s - others - (max(functions, pool) if math.isfinite(pool) else functions), 0.0)
+    asking = totals["consumer_thread_cpu_s"] / totals["steps"]
+    return min(left, asking) if pipeline.consumer == m.CONSUMER_NONE and math.isfinite(asking) else left
 
 
 def _foreign_cores(totals: Totals) -> float:

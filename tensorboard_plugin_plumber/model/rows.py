@@ -8,6 +8,7 @@ import numpy as np
 
 from tensorboard_plugin_plumber.model.estimate import AUTOTUNE, Estimate, source_of
 from tensorboard_plugin_plumber.model.ordered import eta
+from tensorboard_plugin_plumber.model.service import RUNS_ELSEWHERE
 from tensorboard_plugin_plumber.model.size_rows import show_files, show_reads, show_size
 from tensorboard_plugin_plumber.model.times import show_times
 from tensorboard_plugin_plumber.model.windows import Windows
@@ -15,8 +16,6 @@ from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 NAN = float("nan")
-#: Operators whose inputs run where nothing can be seen.
-RUNS_ELSEWHERE = frozenset({"PrefetchToDevice", "CopyToDevice", "DataService"})
 _FACT_KINDS = {
     m.FACT_RANDOM: "random",
     m.FACT_SIDE_EFFECT: "side-effect",

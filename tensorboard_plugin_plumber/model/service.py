@@ -11,7 +11,8 @@ overhead included, and rho the share of it that computing functions spend on a c
   left of the pool's core and run-queue time belongs to the others, whose wall time `waiting.divide` splits.
 
 Kernels that TensorFlow spreads over threads that all share use core time S beside the pool's. It belongs to the
-functions where nothing else in the process could use these threads: c is then the greater by S / C.
+functions where nothing else in the process could use these threads: C + S then stands for C in rho, and for what is
+left to functions that may wait.
 
 Several functions that may wait share core time, waiting and contention in proportion to their wall time. That is
 a guess, and each of them has bounds: c of one is at least what the others could not have used if they
@@ -25,13 +26,15 @@ The coefficient of variation follows from pairs of looks: for n independent elem
 Var(e) = n s^2 cv^2, so that cv^2 is estimated by (sum of p^2/n - (sum of p)^2 / (sum of n)) / (looks - 1) / s^2. A
 crowd lengthens all elements between two looks alike, by a share of r, which adds n r^2 and is taken out.
 
+An operator that hands over what runs elsewhere, on service workers or behind a device, only waits for it.
+
 Nothing here uses the observed rate, so that the self-check stays a check.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -57,6 +60,8 @@ CALLS_IN_FLIGHT = 1.8
 GIL_CORES = (0.7, 1.1)
 #: Core time of TensorFlow's shared threads, over that of the pool, from which it counts.
 LEAST_SHARED = 0.05
+#: Operators whose inputs run where nothing can be seen: on a device's side, on workers of a tf.data service.
+RUNS_ELSEWHERE = frozenset({"PrefetchToDevice", "CopyToDevice", "DataService"})
 
 
 @dataclass(frozen=True)
@@ -111,15 +116,17 @@ def service_times(pipeline: m.Pipeline, totals: Totals) -> Service:
     with np.errstate(divide="ignore", invalid="ignore"):
         wall = np.where(totals.seen > 0, totals.time_s / np.maximum(totals.seen, 1e-12), 0.0)
     wall = wall + calls * overhead
-    pooled = np.array([operator.calls_function for operator in pipeline.running])
+    elsewhere = _hands_over(pipeline)
+    pooled = np.array([operator.calls_function for operator in pipeline.running]) & ~elsewhere
     waits = pooled & np.array([bool(f and f.may_wait) for f in functions])
     python = pooled & np.array([bool(f and f.python) for f in functions])
     computing = pooled & ~waits
-    shared = _shared_s(pipeline, totals)
+    shared = _shared_s(pipeline, totals, float((wall * totals.elements)[~pooled & ~elsewhere].sum()))
     held = np.where(totals.time_s > 0, totals.held_s / np.maximum(totals.time_s, 1e-12), 1.0)
 
-    on_core = _share_on_core(totals, float((wall * totals.elements)[pooled].sum()), bool(waits.any()))
+    on_core = _share_on_core(totals, float((wall * totals.elements)[pooled].sum()), shared, bool(waits.any()))
     parts = _Parts.computed(wall, on_core, held)
+    parts.receive(elsewhere)
     parts.check(computing, totals, shared, alone=not waits.any())
     if (wall * totals.elements)[waits].sum() > 0:
         own = float((parts.cpu * totals.elements)[computing].sum())
@@ -160,6 +167,13 @@ class _Parts:
         cpu = wall * on_core
         zeros = np.zeros((2, len(wall)))
         return cls(wall, cpu, np.zeros_like(wall), held / on_core, zeros + cpu, zeros, [""] * len(wall))
+
+    def receive(self, elsewhere: Array) -> None:
+        """Of operators that hand over what runs elsewhere: they wait for it, and whose core time it is nobody sees."""
+        self.cpu[elsewhere] = self.cpu_interval[0, elsewhere] = 0.0
+        self.wait[elsewhere] = self.wall[elsewhere]
+        self.wait_interval[:, elsewhere] = self.wall[elsewhere]
+        self.stretch[elsewhere] = 1.0
 
     def check(self, computing: Array, totals: Totals, shared: float, *, alone: bool) -> None:
         """Compares the core time of computing functions with what their threads used.
@@ -213,7 +227,7 @@ class _Parts:
             self.cpu_interval[1, waits] = self.wall[waits]
             return
         found = divide(wall, max(cpu, 0.0), max(queue, 0.0), shared, calls, Probes.of(totals))
-        self._set(waits, found, wall)
+        self._set(waits, _with_shared(found, cpu + shared, wall), wall)
         if waits.sum() > 1:
             self._bound(waits, of_each, found)
 
@@ -248,6 +262,25 @@ class _Parts:
                 )
 
 
+def _with_shared(found: Division, cpu: float, wall: float) -> Division:
+    """`found` with core time of TensorFlow's shared threads, as far as the calls have room for it.
+
+    Args:
+      found: without it.
+      cpu: all core time of pool and shared threads that no computing function accounts for, seconds.
+      wall: of the calls, seconds.
+    """
+    return replace(found, cpu=max(found.cpu, min(cpu, wall - found.wait - found.on_lock)))
+
+
+def _hands_over(pipeline: m.Pipeline) -> Array:
+    """Which running operators hand over elements that are made elsewhere."""
+    types = {operator.id: operator.type for operator in pipeline.operators}
+    return np.array(
+        [any(types.get(i) in RUNS_ELSEWHERE for i in running.operators) for running in pipeline.running], bool
+    )
+
+
 def _functions(pipeline: m.Pipeline) -> list[m.UserFunction | None]:
     """The user function that each running operator calls, if any."""
     found: list[m.UserFunction | None] = [None] * len(pipeline.running)
@@ -270,12 +303,13 @@ def _as_one(fused: list[m.UserFunction]) -> m.UserFunction | None:
     )
 
 
-def _share_on_core(totals: Totals, calls_s: float, some_wait: bool) -> float:
+def _share_on_core(totals: Totals, calls_s: float, shared: float, some_wait: bool) -> float:
     """rho, or 1 where the host is not crowded or the threads' clocks are unknown.
 
     Args:
       totals: sums over the windows.
       calls_s: wall time of all calls of user functions, overhead included, seconds.
+      shared: core time that TensorFlow's shared threads spent for them, seconds: calls wait for it on no queue.
       some_wait: some of the functions may wait.
     """
     core, queue = totals["pool_cpu_s"], totals["pool_run_queue_s"]
@@ -288,15 +322,23 @@ def _share_on_core(totals: Totals, calls_s: float, some_wait: bool) -> float:
     # longer than its core time, the calls' own wall time is the better measure.
     if calls_s <= 0:
         return runnable
-    computed = min(core / calls_s, 1.0)
+    computed = min((core + shared) / calls_s, 1.0)
     # A call that waits too is on a core for a smaller share of its time than of its runnable time.
     return max(runnable, computed) if some_wait else computed
 
 
-def _shared_s(pipeline: m.Pipeline, totals: Totals) -> float:
-    """Core time of TensorFlow's shared threads that can only belong to the pipeline's functions, seconds."""
+def _shared_s(pipeline: m.Pipeline, totals: Totals, others_s: float) -> float:
+    """Core time of TensorFlow's shared threads that can only belong to the pipeline's functions, seconds.
+
+    Threads of prefetches and parallel operators count among the shared ones: what runs in them is left out.
+
+    Args:
+      pipeline, totals: see `service_times`.
+      others_s: processing time of operators that call no function, seconds.
+    """
     known = totals["shared_cpu_s"]
-    return known if pipeline.consumer == m.CONSUMER_NONE and math.isfinite(known) else 0.0
+    alone = pipeline.consumer == m.CONSUMER_NONE and math.isfinite(known)
+    return max(known - others_s, 0.0) if alone else 0.0
 
 
 def _gil(

@@ -9,7 +9,7 @@ from tensorboard_plugin_plumber.model import words
 from tensorboard_plugin_plumber.model.bounds import Kind
 from tensorboard_plugin_plumber.model.estimate import label_of
 from tensorboard_plugin_plumber.model.findings.case import LEAST_GAIN, Case, severity
-from tensorboard_plugin_plumber.model.rows import RUNS_ELSEWHERE
+from tensorboard_plugin_plumber.model.service import RUNS_ELSEWHERE
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 
 

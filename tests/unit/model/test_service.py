@@ -116,3 +116,47 @@ def test_noise_that_all_elements_share_is_not_called_variation():
 def test_few_looks_say_nothing_of_variation():
     rng = np.random.default_rng(0)
     assert math.isnan(variation(looks_at(5, rng.standard_exponential, looks=7))[0])
+
+
+def shared(cores):
+    """Core time of TensorFlow's shared threads, per second, in every sample."""
+
+    def change(second, record):
+        record.host.shared_cpu_s = cores * second
+
+    return change
+
+
+def test_time_that_shared_threads_compute_for_a_call_is_no_waiting_for_a_core():
+    # GIVEN calls that compute all the time, some of it on shared threads, and a run queue of threads between calls
+    costs = [Cost("Map", 1, 10e-3, function=COMPUTES), Cost("Map", 1, 10e-3, function=WAITS)]
+    run = Run(rate=50, pool_cores=0.8, pool_queue=0.2, consumer=m.CONSUMER_NONE, change=shared(0.2))
+    found = split(costs, run)
+    assert found.cpu_s == pytest.approx([10e-3, 10e-3])
+    assert found.stretch == pytest.approx([1, 1])
+
+
+def test_shared_threads_compute_for_functions_that_may_wait_too():
+    # GIVEN calls of 10 and 30 ms that compute all the time, 12 ms of the latter on shared threads
+    costs = [Cost("Map", 1, 10e-3, function=COMPUTES), Cost("Map", 1, 30e-3, function=WAITS)]
+    run = Run(rate=20, pool_cores=20 * 28e-3, consumer=m.CONSUMER_NONE, change=shared(20 * 12e-3))
+    found = split(costs, run)
+    assert found.cpu_s == pytest.approx([10e-3, 30e-3])
+    assert found.wait_s == pytest.approx([0, 0])
+
+
+def test_what_prefetches_and_readers_compute_is_not_the_functions():
+    # GIVEN a reader of 4 ms that runs in a thread of a parallel map, which counts among the shared ones
+    costs = [Cost("ParallelMap", 1, 5e-3, function=COMPUTES, parallelism=2), Cost("TFRecord", 1, 4e-3)]
+    run = Run(rate=100, pool_cores=0.5, consumer=m.CONSUMER_NONE, change=shared(0.4))
+    assert split(costs, run).cpu_s == pytest.approx([5e-3, 4e-3])
+
+
+@pytest.mark.parametrize("kind", ["DataService", "CopyToDevice", "PrefetchToDevice"])
+def test_what_runs_elsewhere_is_waited_for(kind):
+    # GIVEN an operator that hands over elements of a service worker, or of an iterator behind a device
+    found = split(
+        [Cost("Map", 1, 2e-3, function=COMPUTES), Cost(kind, 1, 8e-3)], Run(rate=100, pool_cores=0.2)
+    )
+    assert found.cpu_s == pytest.approx([2e-3, 0])
+    assert found.wait_s == pytest.approx([0, 8e-3])
