@@ -405,6 +405,7 @@ class _Builder:
                 ordered=running.deterministic,
                 batch_size=self._fused_batch(running) if primary and not first else 1,
                 cycle_length=self._cycle_length(operator, running),
+                block_length=max(int(running.block_length), 1),
                 interleave=operator.type in INTERLEAVE_TYPES and body,
                 element_bytes=float(element_bytes),
                 cache_bytes=self._cache_bytes(operator) if cacheable else None,

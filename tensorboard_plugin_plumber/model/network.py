@@ -74,6 +74,8 @@ class Operator:
     batch_size: int = 1
     #: L_j of an interleave, else None. A flat_map is an interleave with L = 1.
     cycle_length: int | None = None
+    #: Elements that an interleave takes from one iterator before it turns to the next.
+    block_length: int = 1
     #: It is an interleave (or flat_map): its body's operators are its children with `in_body`.
     interleave: bool = False
     #: Bytes of one element of its output, e_i.

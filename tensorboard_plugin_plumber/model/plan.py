@@ -15,6 +15,7 @@ from tensorboard_plugin_plumber.model.decisions import parallelism_changes, unch
 from tensorboard_plugin_plumber.model.estimate import COPY_BYTES_PER_S, CROWDED_STRETCH, Estimate
 from tensorboard_plugin_plumber.model.network import Choice, Network, Settings
 from tensorboard_plugin_plumber.model.optimum import optimise
+from tensorboard_plugin_plumber.model.visits import visited_rate
 from tensorboard_plugin_plumber.model.windows import Array
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
@@ -56,11 +57,13 @@ def with_unfused_copies(network: Network, settings: Settings) -> Network:
 
 def reached_rate(network: Network, settings: Settings) -> float:
     """What `settings` are predicted to reach, steps/s: the smallest bound, and no more than a loop can ask for."""
-    rate = predicted_rate(with_unfused_copies(network, settings), settings)
-    return min(rate, _fastest_loop(network)) if math.isfinite(rate) else rate
+    rate = min(
+        predicted_rate(with_unfused_copies(network, settings), settings), visited_rate(network, settings)
+    )
+    return min(rate, fastest_loop(network)) if math.isfinite(rate) else rate
 
 
-def _fastest_loop(network: Network) -> float:
+def fastest_loop(network: Network) -> float:
     return max(FASTEST_LOOP, network.observed_rate or 0.0)
 
 
@@ -105,7 +108,7 @@ def make_plan(
         changes=changes,
         memory_bytes=found.memory_bytes if changes else 0.0,
         then_constraint=a.CONSTRAINT_CONSUMER
-        if binding.rate > _fastest_loop(network)
+        if binding.rate > fastest_loop(network)
         else constraint_of(binding.kind),
         data_rate=_finite(data),
         first_epoch_rate=_finite(_filling_rate(network, settings)) if caches else _finite(rate),
@@ -337,7 +340,7 @@ def _refusal(now: Estimate, binding: Bound) -> str:
 
 def _limit_in_words(now: Estimate, binding: Bound) -> str:
     network = now.network
-    if binding.rate > _fastest_loop(network):
+    if binding.rate > fastest_loop(network):
         return "the loop that asks for elements"
     first = network.operators[binding.operators[0]].label if binding.operators else "the pipeline"
     return {

@@ -1,0 +1,63 @@
+"""How the workers of a parallel interleave visit its iterators, where something asynchronous runs inside them.
+
+A parallel interleave of L iterators and k < L workers keeps up to 2 B results of each iterator, B the block length, and
+hands on B at a time in turn. So a worker that comes to an iterator takes n = 2 B + 1 elements before it leaves: one
+block is handed on at once. What a map of r calls inside made while no worker was there is ready, r results at most;
+for the others the worker waits, (ceil(n / r) - 1) times the time of a call, and holds no other iterator meanwhile.
+With r >= n all L iterators work all the time; with less, little more than those k that are visited. Out of order a
+worker stays longer: whatever is ready is handed on, and the buffer is not full for long. That is put at N_UNORDERED.
+
+Measured with a sleeping map (docs/model.md, "Bodies"). A sequential interleave takes one block from each iterator in
+turn and does not wait for what is ready.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tensorboard_plugin_plumber.model.loads import Loads, multiplicity
+from tensorboard_plugin_plumber.model.network import Network, Settings
+
+#: Elements that a worker takes in one visit where results need not keep their order: fitted to two measurements.
+N_UNORDERED = 12
+
+
+def visited_rate(network: Network, settings: Settings) -> float:
+    """The rate that the workers of parallel interleaves allow under `settings`, steps/s; infinite without any."""
+    loads, copies = Loads(network, settings), multiplicity(network)
+    rate = math.inf
+    for j, (operator, choice) in enumerate(zip(network.operators, settings.choices, strict=True)):
+        if not (operator.interleave and loads.calls_work(j)) or loads.idle[j]:
+            continue
+        workers = min(choice.parallelism, operator.cycle_length or choice.parallelism)
+        if workers >= (operator.cycle_length or 1):
+            continue
+        taken = 2 * operator.block_length + 1 if operator.ordered else N_UNORDERED
+        held = sum(loads.workers[j].values())
+        waited = sum(_waited_s(loads, b, taken) for b in network.bodies[j])
+        if waited > held:  # the map works on while the worker does
+            rate = min(rate, workers * copies[j] / waited)
+    return rate
+
+
+def _waited_s(loads: Loads, body: int, taken: int) -> float:
+    """Seconds per root element that workers wait in visits to iterators whose root is `body`."""
+    network = loads.network
+    visits = network.operators[body].visits
+    if visits <= 0:
+        return 0.0
+    found, stack = 0.0, [body]
+    while stack:
+        i = stack.pop()
+        choice, operator = loads.settings.choices[i], network.operators[i]
+        if loads.serves[i] or operator.interleave:
+            continue
+        if not loads.calls_work(i):
+            stack += [] if choice.prefetch else network.inputs[i]
+            continue
+        ready = choice.parallelism + (choice.prefetch_size if choice.prefetch else 0)
+        wanted = taken * operator.visits / visits
+        rounds = max(math.ceil(wanted / ready - 1e-9) - 1, 0)
+        call_s = sum(loads.workers[i].values()) / operator.visits if operator.visits else 0.0
+        found += visits / taken * rounds * call_s
+    return found

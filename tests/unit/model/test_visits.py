@@ -1,0 +1,73 @@
+"""Workers of a parallel interleave that visit iterators with something asynchronous inside, against measured rates."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tensorboard_plugin_plumber.model.network import Choice, Limits, Network, Operator, Settings
+from tensorboard_plugin_plumber.model.plan import reached_rate
+from tensorboard_plugin_plumber.model.visits import visited_rate
+
+CALL_S = 0.0105
+
+
+def interleave(workers, iterators, calls, *, call_s=CALL_S, prefetch=0, ordered=True):
+    """A map that waits inside an interleave of so many workers (0: sequential) and iterators."""
+    operators = (
+        Operator(
+            id="interleave", parent=None, visits=1.0, interleave=True, cycle_length=iterators, ordered=ordered
+        ),
+        Operator(id="map", parent=0, in_body=True, visits=1.0, wait_s=call_s),
+    )
+    choices = (
+        Choice(parallel=workers > 0, parallelism=max(workers, 1), prefetch=True, prefetch_size=2),
+        Choice(parallel=calls > 0, parallelism=max(calls, 1), prefetch=prefetch > 0, prefetch_size=prefetch),
+    )
+    settings = Settings(choices, 128)
+    return Network(operators, settings, Limits(2.0, 8e9, 4e9)), settings
+
+
+# Elements per second that were measured (docs/model.md, "Bodies").
+@pytest.mark.parametrize(
+    ("workers", "iterators", "calls", "call_s", "measured"),
+    [
+        (1, 6, 1, CALL_S, 136),
+        (1, 6, 2, CALL_S, 271),
+        (2, 6, 1, CALL_S, 231),
+        (2, 6, 2, CALL_S, 496),
+        (2, 6, 4, CALL_S, 1879),
+        (4, 6, 1, CALL_S, 558),
+        (4, 6, 2, CALL_S, 1148),
+        (4, 6, 4, CALL_S, 2144),
+        (0, 6, 1, CALL_S, 576),
+        (0, 6, 2, CALL_S, 1150),
+        (0, 6, 4, CALL_S, 1937),
+        (2, 8, 4, 0.040, 793),
+        (2, 8, 2, 0.040, 137),
+        (4, 4, 2, 0.040, 193),
+    ],
+)
+def test_rates_are_those_that_were_measured(workers, iterators, calls, call_s, measured):
+    network, settings = interleave(workers, iterators, calls, call_s=call_s)
+    assert reached_rate(network, settings) == pytest.approx(measured, rel=0.25)
+
+
+def test_a_prefetch_inside_has_results_ready_for_a_visit():
+    # GIVEN as many results ready as a visit takes: all iterators work, as was measured
+    network, settings = interleave(2, 4, 4, call_s=0.040, prefetch=4)
+    assert reached_rate(network, settings) == pytest.approx(391, rel=0.05)
+
+
+def test_out_of_order_workers_stay_longer():
+    network, settings = interleave(2, 8, 4, call_s=0.040, ordered=False)
+    assert reached_rate(network, settings) == pytest.approx(363, rel=0.25)
+    network, settings = interleave(2, 4, 2, call_s=0.040, ordered=False)
+    assert reached_rate(network, settings) == pytest.approx(96, rel=0.3)
+
+
+@pytest.mark.parametrize(("workers", "calls"), [(0, 1), (6, 1), (2, 0), (2, 3)])
+def test_no_worker_waits_without_need(workers, calls):
+    # GIVEN a sequential interleave; a worker for each iterator; work on the worker's own thread; results ready
+    assert visited_rate(*interleave(workers, 6, calls)) == math.inf
