@@ -198,6 +198,7 @@ def diagnose(target: str, seconds: float, consumer_rate: float | None, as_json: 
 @click.option(
     "--consumer-rate", metavar="R", type=_NUMBER, help="What if training could take so many steps per second?"
 )
+@click.option("--html", "html_path", metavar="F", help="Write it as one self-contained page.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def report(
     logdir: str,
@@ -208,6 +209,7 @@ def report(
     cores: float | None,
     memory: float | None,
     consumer_rate: float | None,
+    html_path: str | None,
     as_json: bool,
 ) -> int:
     """Analyse what was recorded in a log directory."""
@@ -218,6 +220,8 @@ def report(
     what_if = WhatIf(cores=cores, memory_bytes=memory, consumer_rate=consumer_rate)
     if every_run and (run or host or pipeline):
         raise InputError("--all takes every run: leave out --run, --host and --pipeline, or --all.")
+    if every_run and html_path:
+        raise InputError("A page is of one run: leave out --all, or --html.")
     answer = _take_over_stdout()  # solvers print too
     with _progress(f"Reading {logdir} …"):
         recordings = reader.read(logdir)
@@ -235,6 +239,11 @@ def report(
     with _progress("Analysing …"):
         found = _analyse(recording, chosen.id, what_if)
         fill_patch(found.analysis, since_s=recording.graph.session.start_time_s)
+    if html_path is not None:
+        _write_page(found, html_path)
+        if not as_json:
+            click.echo(f"Wrote {html_path}: open it in a browser.", file=answer)
+            return DONE
     _print_report(found, as_json, answer)
     return DONE
 
@@ -474,6 +483,16 @@ def _print_report(report: Report, as_json: bool, answer: TextIO) -> None:
     text = report.to_json() + "\n" if as_json else report.text(width=width, color=color)
     answer.write(text)
     answer.flush()
+
+
+def _write_page(report: Report, path: str) -> None:
+    try:
+        with open(path, "w", encoding="utf-8", errors="replace") as file:
+            file.write(report.html())
+    except OSError as error:
+        raise InputError(
+            f"Cannot write '{path}' ({error.strerror}): give another file with --html."
+        ) from error
 
 
 def _print_fleet(entries: Sequence[FleetEntry], as_json: bool, answer: TextIO) -> None:

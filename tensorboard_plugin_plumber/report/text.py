@@ -121,7 +121,7 @@ def _operator_table(analysis: a.Analysis, width: int) -> Table:
         style = "bold red" if row.binds else "dim" if row.injected or row.dropped else ""
         own_s = words.step_s(row)
         time = [text(words.NONE if own_s is None else words.duration(own_s), style)] if wide else []
-        share = row.utilisation if row.HasField("utilisation") else None
+        share = row.utilisation if row.HasField("utilisation") and not row.fused_with else None
         made.add_row(
             text("▶" if row.binds else "", style),
             _named(placed, style),

@@ -27,6 +27,11 @@ _SETTINGS = {
     a.CHANGE_KIND_REWRITE: "place of {}",
     a.CHANGE_KIND_UNBOUNDED: "thread pool of {}",
 }
+_SHORT_SETTINGS = {
+    a.CHANGE_KIND_PARALLELISM: "calls",
+    a.CHANGE_KIND_THREADPOOL: "pool",
+    a.CHANGE_KIND_UNBOUNDED: "pool",
+}
 
 
 def operator_name(row: a.OperatorRow) -> str:
@@ -72,6 +77,13 @@ def step_s(row: a.OperatorRow) -> float | None:
 def setting_name(change: a.Change, name: str) -> str:
     """ "parallel calls of Map decode (train.py:57)"."""
     return _SETTINGS.get(change.kind, "{}").format(name or "the pipeline")
+
+
+def change_mark(change: a.Change) -> str:
+    """In a few letters, for the operator's own place: "calls 1 → 8"."""
+    kind = a.ChangeKind.Name(change.kind).removeprefix("CHANGE_KIND_").lower()
+    what = _SHORT_SETTINGS.get(change.kind, kind)
+    return f"{what} {setting(setting_from(change))} → {setting(change.to)}"
 
 
 def setting_from(change: a.Change) -> a.Setting:
@@ -150,6 +162,13 @@ def size(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
+
+
+def cores(count: float) -> str:
+    """ "0.98", "<0.01", "12"."""
+    if not math.isfinite(count):
+        return NONE
+    return "<0.01" if 0 < count < 0.005 else f"{count:.2f}" if count < 10 else f"{count:.0f}"
 
 
 def size_rate(count: float) -> str:

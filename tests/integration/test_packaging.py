@@ -22,6 +22,7 @@ GENERATED = (
     f"{PACKAGE}/schema/descriptors.binpb",
     f"{PACKAGE}/schema/measurement_pb2.pyi",
 )
+PACKAGE_DATA = (f"{PACKAGE}/report/page.css", f"{PACKAGE}/report/page.html")
 
 
 class Distributions(NamedTuple):
@@ -95,7 +96,7 @@ def test_wheel_holds_the_package_and_nothing_else(built: Distributions) -> None:
         metadata = next(name for name in names if name.endswith(".dist-info/METADATA"))
         text = archive.read(metadata).decode()
         assert archive.read(f"{PACKAGE}/schema/descriptors.binpb")
-    assert names >= {f"{PACKAGE}/__init__.py", f"{PACKAGE}/py.typed", *GENERATED}
+    assert names >= {f"{PACKAGE}/__init__.py", f"{PACKAGE}/py.typed", *PACKAGE_DATA, *GENERATED}
     with tarfile.open(built.source) as archive:
         sources = {name.partition("/")[2] for name in archive.getnames()}
     modules = {name for name in sources if name.startswith(f"{PACKAGE}/") and name.endswith(".py")}
