@@ -56,6 +56,10 @@ format: $(VENV)/.installed-dev  ## Bring Python into the project's style
 bench: $(VENV)/.installed-dev  ## Measure overhead, accuracy and time to solve (half an hour); ARGS=--smoke only tries
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
+.PHONY: bench-predict
+bench-predict: $(VENV)/.installed-dev  ## Predict rates of settings that never ran, then measure them (20 minutes)
+	$(BIN)/python -m benchmarks.predict $(ARGS)
+
 .PHONY: screenshot
 screenshot: $(VENV)/.installed-dev chromium  ## Make the README's picture of the tab anew
 	$(BIN)/python tools/screenshot.py $(ARGS)
