@@ -1,0 +1,99 @@
+"""Estimates of one pipeline under any limits: what was measured is worked out once, and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tensorboard_plugin_plumber.model.estimate import Estimate, limits_of, measured, observed_bytes, under
+from tensorboard_plugin_plumber.model.network import Limits
+from tensorboard_plugin_plumber.model.service import variation
+from tensorboard_plugin_plumber.model.sizes import sizes_of
+from tensorboard_plugin_plumber.model.storage import Storage, storage_of, supposed_storage
+from tensorboard_plugin_plumber.model.windows import Array, Windows
+from tensorboard_plugin_plumber.schema import measurement_pb2 as m
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Limits to put in place of the measured ones; None keeps what was measured."""
+
+    #: N.
+    cores: float | None = None
+    #: M, bytes; the share of it that a plan may use still applies.
+    memory_bytes: float | None = None
+    #: 1/g, steps/s.
+    consumer_rate: float | None = None
+    #: What storage delivers to any number of readers, bytes/s; all that sources read comes from there.
+    storage_bytes_per_s: float | None = None
+    #: E: passes that training makes over its data.
+    epochs: float | None = None
+    #: The rate to size cores and memory for, steps/s.
+    wanted_rate: float | None = None
+
+
+#: Everything as it was measured.
+AS_MEASURED = WhatIf()
+
+
+class Estimates:
+    """What the windows of one pipeline say of it.
+
+    Args:
+      pipeline: of a graph record.
+      windows: of it.
+      host: of the same record.
+      used: the newest sample of the host.
+    """
+
+    def __init__(self, pipeline: m.Pipeline, windows: Windows, host: m.Host, used: m.HostSample) -> None:
+        self.pipeline, self.windows = pipeline, windows
+        self._host, self._used = host, used
+        self._spread, self._sizes = variation(windows), sizes_of(pipeline, windows)
+        self._storage = storage_of(pipeline, host, windows)
+        self._kept: dict[tuple[bool, bytes | None], Estimate] = {}
+
+    def storage(self, what_if: WhatIf) -> Storage:
+        """The storage that its sources read from."""
+        supposed = what_if.storage_bytes_per_s
+        if supposed is None:
+            return self._storage
+        return supposed_storage(self.pipeline, self.windows, supposed)
+
+    def under(self, what_if: WhatIf) -> Callable[[Array | None], Estimate]:
+        """A function from weights of the windows (None: each once) to the estimate under the limits of `what_if`."""
+        storage = self.storage(what_if)
+        limits = limits_of(
+            self._host,
+            self._used,
+            observed_bytes(self.windows),
+            what_if.cores,
+            what_if.memory_bytes,
+            storage.curve,
+        )
+        given = what_if.consumer_rate
+        if given is None and self.pipeline.HasField("consumer_rate"):
+            given = self.pipeline.consumer_rate
+        supposed = what_if.storage_bytes_per_s is not None
+
+        def estimate(weights: Array | None) -> Estimate:
+            key = (supposed, None if weights is None else weights.tobytes())
+            if key not in self._kept:
+                self._kept[key] = self._measured(limits, storage, weights)
+            found = under(
+                self.pipeline, self.windows, self._kept[key], limits, weights=weights, given_rate=given
+            )
+            return replace(found, network=replace(found.network, epochs=what_if.epochs))
+
+        return estimate
+
+    def _measured(self, limits: Limits, storage: Storage, weights: Array | None) -> Estimate:
+        return measured(
+            self.pipeline,
+            self.windows,
+            limits,
+            weights=weights,
+            spread=self._spread,
+            sizes=self._sizes,
+            stored=storage.shares,
+        )
