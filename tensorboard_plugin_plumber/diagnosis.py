@@ -13,6 +13,7 @@ from tensorboard_plugin_plumber.capture.storage import StorageSink
 from tensorboard_plugin_plumber.model.analyse import analyse
 from tensorboard_plugin_plumber.patch.diff import fill_patch
 from tensorboard_plugin_plumber.report import Report
+from tensorboard_plugin_plumber.rewrite.rebuild import Refused, copied, has_memory_cache
 from tensorboard_plugin_plumber.schema.recording import Recording
 from tensorboard_plugin_plumber.tracing import checked_rate
 
@@ -24,7 +25,9 @@ _MIN_SAMPLES = 5
 def diagnose(ds: Any, *, seconds: float = 5, consumer_rate: float | None = None) -> Report:
     """Runs a dataset with nothing behind it, and analyses what was counted.
 
-    A finite dataset is begun again at its end; the first moments are left out. The loop in which
+    A finite dataset is begun again at its end; the first moments are left out. What runs is a copy of
+    the same operators, functions and seeds: the dataset itself shuffles later as if nothing had been
+    (unless it has a memory cache, which is filled only once). The loop in which
     this runs is nobody's consumer: whether training waits can only be said with `consumer_rate`.
 
     Args:
@@ -73,7 +76,20 @@ def _run(ds: Any, sink: Sink, kind: str, seconds: float, consumer_rate: float | 
     if consumer_rate is not None:
         consumer_rate = checked_rate("consumer_rate", consumer_rate)
     recorded = StorageSink(sink, measure=True)
-    return run_alone(ds, recorded, kind=kind, seconds=seconds, consumer_rate=consumer_rate)
+    return run_alone(_untouched(ds), recorded, kind=kind, seconds=seconds, consumer_rate=consumer_rate)
+
+
+def _untouched(ds: Any) -> Any:
+    """A copy to run in the dataset's place: its shuffles would go on to their next epochs.
+
+    The dataset itself where a cache of it would be filled twice, or where it cannot be made again.
+    """
+    if has_memory_cache(ds):
+        return ds
+    try:
+        return copied(ds)
+    except Refused:
+        return ds
 
 
 def _without_warm_up(recording: Recording) -> Recording:

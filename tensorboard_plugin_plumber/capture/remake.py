@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -121,10 +122,12 @@ def replaced(value: Any, replace: Callable[[Any], Any]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A scalar tensor as the Python number or bytes in it; other values as they are."""
+    """A scalar tensor as the Python number or text in it; other values as they are."""
     if not (hasattr(value, "_numpy") and value.shape.rank == 0):
         return value
     content = value.numpy()
+    if isinstance(content, bytes):
+        return os.fsdecode(content)
     return content.item() if hasattr(content, "item") else content
 
 
