@@ -213,7 +213,9 @@ class Flow:
         if name not in arguments:
             return unknown("the names are known only when it runs")
         found = self.out_of(owner.inputs[0], arguments.index(name), depth + 1)
-        return replace(found, by_elements=found.by_elements or bool(owner.bodies))
+        # A reader that was given a list of names is an interleave of its own over them.
+        given = bool(owner.bodies) and "read_one_file" not in scope.function
+        return replace(found, by_elements=found.by_elements or given)
 
     def _held(self, node: Node, component: int, depth: int) -> Names:
         """Names in the tensors that a source holds."""
