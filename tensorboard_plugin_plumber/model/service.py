@@ -37,6 +37,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from tensorboard_plugin_plumber.model.waiting import (
     CLOSE,
@@ -168,7 +169,7 @@ class _Parts:
         zeros = np.zeros((2, len(wall)))
         return cls(wall, cpu, np.zeros_like(wall), held / on_core, zeros + cpu, zeros, [""] * len(wall))
 
-    def receive(self, elsewhere: Array) -> None:
+    def receive(self, elsewhere: npt.NDArray[np.bool_]) -> None:
         """Of operators that hand over what runs elsewhere: they wait for it, and whose core time it is nobody sees."""
         self.cpu[elsewhere] = self.cpu_interval[0, elsewhere] = 0.0
         self.wait[elsewhere] = self.wall[elsewhere]
@@ -273,7 +274,7 @@ def _with_shared(found: Division, cpu: float, wall: float) -> Division:
     return replace(found, cpu=max(found.cpu, min(cpu, wall - found.wait - found.on_lock)))
 
 
-def _hands_over(pipeline: m.Pipeline) -> Array:
+def _hands_over(pipeline: m.Pipeline) -> npt.NDArray[np.bool_]:
     """Which running operators hand over elements that are made elsewhere."""
     types = {operator.id: operator.type for operator in pipeline.operators}
     return np.array(
