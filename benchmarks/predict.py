@@ -34,6 +34,8 @@ GOOD = 1.25
 TRACE_S = 4.0
 ROUNDS = 3
 WARM_UP_S = 0.3
+#: Where AUTOTUNE rules something: it takes its time.
+AUTOTUNE_WARM_UP_S = 1.2
 WINDOW_S = 0.4
 #: A window lasts until it has seen so many elements, but no more than so many times as long.
 ELEMENTS = 24

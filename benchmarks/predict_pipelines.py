@@ -340,7 +340,6 @@ PIPELINES: Mapping[str, Pipeline] = {
             *calls("read", 1, 2, 4, AUTOTUNE),
             *(Edit(calls={"read": k, "parse": n}) for k, n in product((1, 2), (1, 2))),
             Edit(prefetch={"read": 8}),
-            Edit(cache="parse"),
         ],
     ),
     "body": Pipeline(

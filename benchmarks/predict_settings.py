@@ -49,6 +49,11 @@ class Edit:
         return ", ".join(said) or "as written"
 
     @property
+    def autotuned(self) -> bool:
+        """AUTOTUNE may rule something: it was asked to, or TensorFlow asks it where nobody said how many calls."""
+        return not self.calls or AUTOTUNE in self.calls.values()
+
+    @property
     def places(self) -> set[str]:
         return {*self.calls, *self.prefetch, *([self.cache] if self.cache else [])}
 

@@ -61,6 +61,9 @@ CALLS_IN_FLIGHT = 1.8
 GIL_CORES = (0.7, 1.1)
 #: Core time of TensorFlow's shared threads, over that of the pool, from which it counts.
 LEAST_SHARED = 0.05
+#: Core time of the pool's threads beside kernels and calibrated calls: so much of it, at most, hands over a call; the
+#: rest is spent looking for work, which ends once there is enough of it.
+HANDOVER_S = 15e-6
 #: Operators whose inputs run where nothing can be seen: on a device's side, on workers of a tf.data service.
 RUNS_ELSEWHERE = frozenset({"PrefetchToDevice", "CopyToDevice", "DataService"})
 
@@ -122,18 +125,23 @@ def service_times(pipeline: m.Pipeline, totals: Totals) -> Service:
     waits = pooled & np.array([bool(f and f.may_wait) for f in functions])
     python = pooled & np.array([bool(f and f.python) for f in functions])
     computing = pooled & ~waits
-    shared = _shared_s(pipeline, totals, float((wall * totals.elements)[~pooled & ~elsewhere].sum()))
+    in_pool, beside = (float((wall * totals.elements)[of].sum()) for of in (pooled, ~pooled & ~elsewhere))
+    some_wait = (wall * totals.elements)[waits].sum() > 0
+    shared = _shared_s(pipeline, totals, beside)
     held = np.where(totals.time_s > 0, totals.held_s / np.maximum(totals.time_s, 1e-12), 1.0)
 
-    on_core = _share_on_core(totals, float((wall * totals.elements)[pooled].sum()), shared, bool(waits.any()))
-    parts = _Parts.computed(wall, on_core, held)
+    on_core = _share_on_core(totals, in_pool, shared, some_wait)
+    others_on_core = _others_on_core(pipeline, totals, beside, on_core)
+    parts = _Parts.computed(wall, np.where(pooled, on_core, others_on_core), held)
     parts.receive(elsewhere)
-    parts.check(computing, totals, shared, alone=not waits.any())
-    if (wall * totals.elements)[waits].sum() > 0:
+    handover = calls * totals.elements * np.maximum(HANDOVER_S - overhead, 0.0)
+    if not some_wait:
+        parts.check(computing, totals, shared, float(handover[computing].sum()))
+    else:
         own = float((parts.cpu * totals.elements)[computing].sum())
         queued = float(((wall - parts.cpu) * totals.elements)[computing].sum())
         in_calls = float((calls * totals.elements)[waits].sum())
-        parts.divide(waits, totals, own, queued, shared, in_calls)
+        parts.divide(waits, totals, own, queued, shared, in_calls, float(handover[waits].sum()))
     gil = _gil(python, parts, wall, totals, on_core, pipeline.consumer)
     return Service(
         cpu_s=parts.cpu,
@@ -163,7 +171,7 @@ class _Parts:
     doubts: list[str]
 
     @classmethod
-    def computed(cls, wall: Array, on_core: float, held: Array) -> _Parts:
+    def computed(cls, wall: Array, on_core: Array, held: Array) -> _Parts:
         """Those of operators that cannot wait, with `on_core` the share of their time that they have a core."""
         cpu = wall * on_core
         zeros = np.zeros((2, len(wall)))
@@ -176,24 +184,26 @@ class _Parts:
         self.wait_interval[:, elsewhere] = self.wall[elsewhere]
         self.stretch[elsewhere] = 1.0
 
-    def check(self, computing: Array, totals: Totals, shared: float, *, alone: bool) -> None:
-        """Compares the core time of computing functions with what their threads used.
+    def check(self, computing: Array, totals: Totals, shared: float, handovers: float) -> None:
+        """Compares the core time of computing functions with what their threads used, nothing else running on them.
 
         Args:
           computing: which operators; their core time is in `cpu`.
           totals: sums over the windows.
           shared: core time that TensorFlow's shared threads spent for them, seconds.
-          alone: nothing else runs on these threads.
+          handovers: what handing over their calls costs at most, seconds.
         """
         counted = float((self.cpu * totals.elements)[computing].sum())
-        used = totals["pool_cpu_s"] + shared
-        if not alone or not np.isfinite(used) or counted <= 0:
+        pool = totals["pool_cpu_s"]
+        if not np.isfinite(pool) or counted <= 0:
             return
-        if shared > LEAST_SHARED * used:  # kernels on more threads than the one that calls
-            self.stretch[computing] *= counted / max(used, counted)
-            self.cpu[computing] *= max(used / counted, 1.0)
-            counted = max(used, counted)
-        ratio = used / counted
+        handed = min(max(pool - counted, 0.0), handovers)
+        beside = shared if shared > LEAST_SHARED * (pool + shared) else 0.0
+        # Kernels on more threads than the one that calls take no longer on the clock; a handover does.
+        core = max(min(pool, counted + handed) + beside, counted + handed)
+        self.stretch[computing] = (self.stretch[computing] * counted + handed) / core
+        self.cpu[computing] *= core / counted
+        ratio = (pool + shared) / core
         self.cpu_interval[:, computing] = self.cpu[computing] * np.array(
             [[min(ratio, 1.0)], [max(ratio, 1.0)]]
         )
@@ -203,7 +213,14 @@ class _Parts:
                 self.doubts[i] = said
 
     def divide(
-        self, waits: Array, totals: Totals, own: float, queued: float, shared: float, calls: float
+        self,
+        waits: Array,
+        totals: Totals,
+        own: float,
+        queued: float,
+        shared: float,
+        calls: float,
+        handovers: float,
     ) -> None:
         """Splits the time of the functions that may wait.
 
@@ -213,6 +230,7 @@ class _Parts:
           own, queued: core and run-queue time of functions that cannot wait, seconds.
           shared: core time of TensorFlow's shared threads, seconds.
           calls: of the functions that may wait.
+          handovers: what handing over these calls costs at most, seconds.
         """
         of_each = (self.wall * totals.elements)[waits]
         wall = float(of_each.sum())
@@ -227,6 +245,7 @@ class _Parts:
             )
             self.cpu_interval[1, waits] = self.wall[waits]
             return
+        cpu = min(cpu, wall + handovers)
         found = divide(wall, max(cpu, 0.0), max(queue, 0.0), shared, calls, Probes.of(totals))
         self._set(waits, _with_shared(found, cpu + shared, wall), wall)
         if waits.sum() > 1:
@@ -340,6 +359,22 @@ def _shared_s(pipeline: m.Pipeline, totals: Totals, others_s: float) -> float:
     known = totals["shared_cpu_s"]
     alone = pipeline.consumer == m.CONSUMER_NONE and math.isfinite(known)
     return max(known - others_s, 0.0) if alone else 0.0
+
+
+def _others_on_core(pipeline: m.Pipeline, totals: Totals, others_s: float, on_core: float) -> float:
+    """The share of their time that operators without a function have a core, for they run on other threads.
+
+    With nobody behind the pipeline these are the shared ones, and their clocks tell; else as for the pool.
+
+    Args:
+      pipeline, totals: see `service_times`.
+      others_s: processing time of these operators, seconds.
+      on_core: rho of the pool.
+    """
+    known = totals["shared_cpu_s"]
+    if pipeline.consumer != m.CONSUMER_NONE or not math.isfinite(known) or others_s <= 0:
+        return on_core
+    return min(max(known / others_s, on_core), 1.0)
 
 
 def _gil(

@@ -154,12 +154,15 @@ def windows_of(pipeline: m.Pipeline, index: int, samples: tuple[m.SampleRecord, 
     )
     parallelism = _in_force([part for _, part in stationary], count)
     time_s = _differences(tables["processing_time_ns"]) * 1e-9
-    elapsed = scalars[:, [SCALARS.index("elapsed_s")]]
+    most = scalars[:, [SCALARS.index("elapsed_s")]] * _calls(pipeline, parallelism)
+    # Without a function there are no kernels side by side: what is too long was estimated too long.
+    plain = np.array([not operator.calls_function for operator in pipeline.running])
+    time_s = np.where(plain, np.minimum(time_s, most), time_s)
     return Windows(
         elements=_differences(tables["elements"]),
         seen=_differences(tables["elements_seen"]),
         time_s=time_s,
-        held_s=np.minimum(time_s, elapsed * _calls(pipeline, parallelism)),
+        held_s=np.minimum(time_s, most),
         bytes=_differences(tables["bytes_produced"]),
         read_bytes=_differences(_read_bytes([part for _, part in chosen], count)),
         scalars=scalars,
@@ -286,12 +289,24 @@ def _thin(seen: list[_Seen]) -> list[_Seen]:
 
 
 def _calls(pipeline: m.Pipeline, parallelism: Array) -> Array:
-    """Calls of each running operator that may last at a time; without limit in function bodies."""
+    """Calls of each running operator that may last at a time; without limit where bodies run side by side."""
     found = np.where(np.isfinite(parallelism), parallelism, 1.0)
-    for i, operator in enumerate(pipeline.running):
-        if operator.in_body or (operator.HasField("parent") and np.isinf(found[operator.parent])):
+    inside = [False] * len(found)
+    for i, operator in enumerate(pipeline.running):  # parents come first
+        if not operator.HasField("parent"):
+            continue
+        above = operator.parent
+        inside[i] = operator.in_body or inside[above]
+        beside = _is_asynchronous(pipeline, above) or _is_asynchronous(pipeline, i)
+        if np.isinf(found[above]) or (inside[i] and beside):
             found[i] = np.inf
     return found
+
+
+def _is_asynchronous(pipeline: m.Pipeline, i: int) -> bool:
+    """Whether the running operator makes its elements in threads of its own."""
+    operator = pipeline.running[i]
+    return operator.HasField("num_parallel_calls") or operator.type.startswith("Prefetch")
 
 
 def _in_force(parts: list[m.PipelineSample], count: int) -> Array:
