@@ -16,12 +16,17 @@ import click
 
 from tensorboard_plugin_plumber._version import __version__
 from tensorboard_plugin_plumber.quiet import quiet_tensorflow
-from tensorboard_plugin_plumber.schema.quantities import parse_memory_limit, parse_positive
+from tensorboard_plugin_plumber.schema.quantities import (
+    parse_bytes_per_s,
+    parse_epochs,
+    parse_memory_limit,
+    parse_positive,
+)
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tensorboard_plugin_plumber.model.analyse import WhatIf
+    from tensorboard_plugin_plumber.model.questions import WhatIf
     from tensorboard_plugin_plumber.report import FleetEntry, Report
     from tensorboard_plugin_plumber.schema import measurement_pb2 as m
     from tensorboard_plugin_plumber.schema.recording import Recording
@@ -65,6 +70,8 @@ class _Quantity(click.ParamType):  # type: ignore[type-arg]  # generic only in l
 
 _NUMBER = _Quantity("number", parse_positive)
 _MEMORY = _Quantity("bytes", parse_memory_limit)
+_SPEED = _Quantity("bytes/s", parse_bytes_per_s)
+_EPOCHS = _Quantity("epochs", parse_epochs)
 _PERCENT = click.FloatRange(0, 100)
 
 
@@ -196,6 +203,18 @@ def diagnose(target: str, seconds: float, consumer_rate: float | None, as_json: 
     help="What if its memory limit were this? Suffixes as in 8GiB work.",
 )
 @click.option(
+    "--storage",
+    metavar="BYTES_PER_S",
+    type=_SPEED,
+    help="What if storage delivered this? Suffixes as in 200MB/s work.",
+)
+@click.option(
+    "--rate", metavar="R", type=_NUMBER, help="What would so many steps per second take: cores, memory?"
+)
+@click.option(
+    "--epochs", metavar="E", type=_EPOCHS, help="What if training passed so many times over its data?"
+)
+@click.option(
     "--consumer-rate", metavar="R", type=_NUMBER, help="What if training could take so many steps per second?"
 )
 @click.option("--html", "html_path", metavar="F", help="Write it as one self-contained page.")
@@ -208,16 +227,25 @@ def report(
     every_run: bool,
     cores: float | None,
     memory: float | None,
+    storage: float | None,
+    rate: float | None,
+    epochs: float | None,
     consumer_rate: float | None,
     html_path: str | None,
     as_json: bool,
 ) -> int:
     """Analyse what was recorded in a log directory."""
     from tensorboard_plugin_plumber.events import catalog, reader
-    from tensorboard_plugin_plumber.model.analyse import WhatIf
-    from tensorboard_plugin_plumber.patch.diff import fill_patch
+    from tensorboard_plugin_plumber.model.questions import WhatIf
 
-    what_if = WhatIf(cores=cores, memory_bytes=memory, consumer_rate=consumer_rate)
+    what_if = WhatIf(
+        cores=cores,
+        memory_bytes=memory,
+        storage_bytes_per_s=storage,
+        wanted_rate=rate,
+        epochs=epochs,
+        consumer_rate=consumer_rate,
+    )
     if every_run and (run or host or pipeline):
         raise InputError("--all takes every run: leave out --run, --host and --pipeline, or --all.")
     if every_run and html_path:
@@ -238,7 +266,6 @@ def report(
         click.echo(f"plumber: {others}", err=True)
     with _progress("Analysing …"):
         found = _analyse(recording, chosen.id, what_if)
-        fill_patch(found.analysis, since_s=recording.graph.session.start_time_s)
     if html_path is not None:
         _write_page(found, html_path)
         if not as_json:
@@ -268,7 +295,7 @@ def check(
     """Fail, with exit code 1, when training waits more or runs slower than it may: for CI."""
     from tensorboard_plugin_plumber.checking import Limits, broken, kept
     from tensorboard_plugin_plumber.events import catalog, reader
-    from tensorboard_plugin_plumber.model.analyse import WhatIf
+    from tensorboard_plugin_plumber.model.questions import AS_MEASURED
 
     if max_wait is None and min_rate is None:
         raise InputError("Say what to check: --max-wait PERCENT, --min-rate STEPS_PER_S, or both.")
@@ -280,7 +307,7 @@ def check(
     chosen = catalog.choose_pipeline(recording, pipeline)
     if recording.notes:
         click.echo(f"plumber: {' '.join(recording.notes)}", err=True)
-    analysis = _analyse(recording, chosen.id, WhatIf()).analysis
+    analysis = _analyse(recording, chosen.id, AS_MEASURED).analysis
     failures = broken(analysis, limits)
     of = f"{analysis.run}, {analysis.host}, {analysis.pipeline_label or analysis.pipeline}"
     if failures:
@@ -430,13 +457,14 @@ def _check_writable(logdir: str) -> None:
 
 
 def _analyse(recording: Recording, pipeline: str, what_if: WhatIf) -> Report:
+    from tensorboard_plugin_plumber.answers import Answers
     from tensorboard_plugin_plumber.events import catalog
-    from tensorboard_plugin_plumber.model.analyse import analyse
     from tensorboard_plugin_plumber.report import Report
 
-    analysis = analyse(recording, pipeline=pipeline, what_if=what_if)
+    answers = Answers(recording, pipeline)
+    analysis = answers.to(what_if)
     analysis.live = catalog.is_live(recording, now_s=time.time())
-    return Report(analysis)
+    return Report(analysis, answers.to)
 
 
 def _others(

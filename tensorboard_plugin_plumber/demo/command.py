@@ -79,16 +79,13 @@ def _train(log_dir: str, status: Status) -> None:
 
 
 def _report(logdir: str) -> str:
+    from tensorboard_plugin_plumber.answers import Answers
     from tensorboard_plugin_plumber.events import reader
-    from tensorboard_plugin_plumber.model.analyse import analyse
-    from tensorboard_plugin_plumber.patch.diff import fill_patch
     from tensorboard_plugin_plumber.report import DEFAULT_WIDTH, Report
 
     recordings = [recording for recording in reader.read(logdir) if recording.run == RUN]
     newest = max(recordings, key=lambda recording: recording.graph.session.start_time_s)
-    analysis = analyse(newest)
-    fill_patch(analysis, since_s=newest.graph.session.start_time_s)
-    report = Report(analysis)
+    report = Report(Answers(newest).to())
     width = max(40, min(shutil.get_terminal_size((DEFAULT_WIDTH, 0)).columns, 160))
     return report.text(width=width, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
 

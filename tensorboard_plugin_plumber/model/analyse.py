@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tensorboard_plugin_plumber.model.autotune import autotune_summary, tuned_parameters
-from tensorboard_plugin_plumber.model.bound_rows import bound_rows, limits_shown
+from tensorboard_plugin_plumber.model.bound_rows import bound_rows, label_of_bound, limits_shown
 from tensorboard_plugin_plumber.model.bounds import Bound, bounds
 from tensorboard_plugin_plumber.model.estimate import Estimate, limits_of
-from tensorboard_plugin_plumber.model.estimates import AS_MEASURED, Estimates, WhatIf
+from tensorboard_plugin_plumber.model.estimates import Estimates
 from tensorboard_plugin_plumber.model.extensions import installed, let_speak, limit_on
 from tensorboard_plugin_plumber.model.findings import Case, autotune_off_finding, findings
 from tensorboard_plugin_plumber.model.history import history_of
 from tensorboard_plugin_plumber.model.host import host_use
-from tensorboard_plugin_plumber.model.plan import make_plan
+from tensorboard_plugin_plumber.model.plan import make_plan, runner_up
+from tensorboard_plugin_plumber.model.questions import AS_MEASURED, WhatIf
 from tensorboard_plugin_plumber.model.rows import bare_rows, rows_of
 from tensorboard_plugin_plumber.model.verdict import (
     SelfCheck,
@@ -146,6 +147,9 @@ class Analyst:
         bottleneck = bottleneck_of(now, binding, consumer_binds)
         cause = cause_of(now, binding, consumer_binds, check)
         plan = make_plan(now, again, len(windows), tentative=check.tentative, self_check=check.value)
+        second = runner_up(now, found, binding, lambda bound: label_of_bound(now, bound))
+        if second is not None and not consumer_binds:
+            bottleneck.runner_up.CopyFrom(second)
         analysis.verdict.CopyFrom(verdict_of(now, bottleneck, check, cause, windows.last))
         analysis.bottleneck.CopyFrom(bottleneck)
         # What is slower than the consumer could be is only a guess at what binds: nothing is marked.

@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tensorboard_plugin_plumber.model.estimate import Estimate, limits_of, measured, observed_bytes, under
 from tensorboard_plugin_plumber.model.network import Limits
+from tensorboard_plugin_plumber.model.questions import WhatIf
 from tensorboard_plugin_plumber.model.service import variation
 from tensorboard_plugin_plumber.model.sizes import sizes_of
 from tensorboard_plugin_plumber.model.storage import Storage, storage_of, supposed_storage
 from tensorboard_plugin_plumber.model.windows import Array, Windows
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
-
-
-@dataclass(frozen=True)
-class WhatIf:
-    """Limits to put in place of the measured ones; None keeps what was measured."""
-
-    #: N.
-    cores: float | None = None
-    #: M, bytes; the share of it that a plan may use still applies.
-    memory_bytes: float | None = None
-    #: 1/g, steps/s.
-    consumer_rate: float | None = None
-    #: What storage delivers to any number of readers, bytes/s; all that sources read comes from there.
-    storage_bytes_per_s: float | None = None
-    #: E: passes that training makes over its data.
-    epochs: float | None = None
-    #: The rate to size cores and memory for, steps/s.
-    wanted_rate: float | None = None
-
-
-#: Everything as it was measured.
-AS_MEASURED = WhatIf()
 
 
 class Estimates:

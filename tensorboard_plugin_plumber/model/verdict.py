@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tensorboard_plugin_plumber.model import words
-from tensorboard_plugin_plumber.model.bounds import Bound, Kind, iterators_beside
+from tensorboard_plugin_plumber.model.bounds import Bound, Kind, bounds, iterators_beside
 from tensorboard_plugin_plumber.model.estimate import Estimate
 from tensorboard_plugin_plumber.model.plan import constraint_of
 from tensorboard_plugin_plumber.model.uncounted import uncounted_wait
@@ -19,7 +19,7 @@ GOOD = (0.8, 1.25)
 #: Fewer windows than this, or steps, and everything is tentative.
 FEWEST_WINDOWS = 4
 FEWEST_STEPS = 10
-#: The hardware is what limits from this share of the cores.
+#: The hardware is what limits from this share of the cores, or of what storage delivers.
 HARDWARE_SHARE = 0.9
 
 
@@ -61,6 +61,8 @@ def cause_of(estimate: Estimate, binding: Bound, consumer_binds: bool, check: Se
     if check.tentative:
         return a.CAUSE_UNKNOWN
     network = estimate.network
+    if _storage_use(estimate) >= HARDWARE_SHARE:
+        return a.CAUSE_HARDWARE
     used = (estimate.process_cpu_s * (network.observed_rate or 0.0)) / network.limits.cores
     must = (
         sum(o.visits * o.cpu_s for o in network.operators)
@@ -71,6 +73,15 @@ def cause_of(estimate: Estimate, binding: Bound, consumer_binds: bool, check: Se
     if used >= HARDWARE_SHARE and (binding.kind is Kind.CPU or pipeline_share >= 0.5):
         return a.CAUSE_HARDWARE
     return a.CAUSE_SOFTWARE
+
+
+def _storage_use(estimate: Estimate) -> float:
+    """Share of what storage can deliver that the pipeline takes at the observed rate; 0 where it is unknown."""
+    network = estimate.network
+    if network.limits.storage is None or not network.observed_rate:
+        return 0.0
+    found = (bound for bound in bounds(network, network.current) if bound.kind is Kind.STORAGE)
+    return next((network.observed_rate / bound.rate for bound in found), 0.0)
 
 
 def bottleneck_of(estimate: Estimate, binding: Bound, consumer_binds: bool) -> a.Bottleneck:

@@ -21,12 +21,12 @@ from tensorboard.backend import http_util
 from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
+from tensorboard_plugin_plumber.answers import Answers
 from tensorboard_plugin_plumber.events import catalog, metadata, reader
-from tensorboard_plugin_plumber.model.analyse import NotAnswerable, NotYet, WhatIf, analyse
-from tensorboard_plugin_plumber.patch.diff import fill_patch
+from tensorboard_plugin_plumber.model.analyse import NotAnswerable, NotYet
+from tensorboard_plugin_plumber.model.questions import QUESTIONS, WhatIf, what_if
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 from tensorboard_plugin_plumber.schema.jsonify import to_json
-from tensorboard_plugin_plumber.schema.quantities import parse_memory_limit, parse_positive
 from tensorboard_plugin_plumber.schema.recording import Recording
 
 _STATIC = Path(__file__).with_name("static")
@@ -51,6 +51,8 @@ _CATALOG_SAMPLES = 64
 _KEPT_RECORDINGS = 16
 _KEPT_SUMMARIES = 1000
 _KEPT_ANSWERS = 64
+# What was measured of so many pipelines is ready for further questions: some megabytes each.
+_KEPT_ASKED = 8
 _PROBLEM_AGE_S = 10.0
 
 _logger = logging.getLogger("tensorboard")
@@ -94,6 +96,7 @@ class PlumberPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         self._logdir = _local_logdir(context.logdir)
         self._summaries: _Kept[Recording | None] = _Kept(_KEPT_SUMMARIES)
         self._recordings: _Kept[Recording | None] = _Kept(_KEPT_RECORDINGS)
+        self._asked: _Kept[Answers] = _Kept(_KEPT_ASKED)
         self._answers: _Kept[str] = _Kept(_KEPT_ANSWERS)
         self._problem: _Kept[a.ErrorReply] = _Kept(1)
         self._damage = reader.DamageWatch()
@@ -174,20 +177,21 @@ class PlumberPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         return Reply(to_json(listed))
 
     def _analysis_impl(self, context: Any, experiment: str, query: Mapping[str, str]) -> Reply:
-        what_if = _what_if(query)
+        question = _question(query)
         recording, version = self._wanted_recording(context, experiment, query)
         pipeline = catalog.choose_pipeline(recording, query.get("pipeline") or None).id
         live = catalog.is_live(recording, now_s=time.time())
-        key = (experiment, recording.run, recording.host, pipeline, what_if)
+        key = (experiment, recording.run, recording.host, pipeline)
 
         def solve() -> str:
-            analysis = analyse(recording, pipeline=pipeline, what_if=what_if)
+            known = (version, recording.notes)
+            answers = self._asked.get(key, known, lambda: Answers(recording, pipeline))
+            analysis = answers.to(question)
             analysis.live = live
-            fill_patch(analysis, since_s=recording.graph.session.start_time_s)
             return to_json(analysis)
 
         with self._solving:
-            return Reply(self._answers.get(key, (version, recording.notes, live), solve))
+            return Reply(self._answers.get((*key, question), (version, recording.notes, live), solve))
 
     def _wanted_recording(
         self, context: Any, experiment: str, query: Mapping[str, str]
@@ -305,12 +309,8 @@ def _local_logdir(logdir: str | None) -> Path | None:
     return Path(logdir).expanduser()
 
 
-def _what_if(query: Mapping[str, str]) -> WhatIf:
-    return WhatIf(
-        cores=_quantity(query, "cores", parse_positive),
-        memory_bytes=_quantity(query, "memory", parse_memory_limit),
-        consumer_rate=_quantity(query, "consumer_rate", parse_positive),
-    )
+def _question(query: Mapping[str, str]) -> WhatIf:
+    return what_if({name: _quantity(query, name, parse) for name, (_, parse) in QUESTIONS.items()})
 
 
 def _quantity(query: Mapping[str, str], name: str, parse: Callable[[str], float]) -> float | None:

@@ -8,6 +8,7 @@ import re
 _PREFIXES = "kmgtp"
 # A process that has loaded TensorFlow holds hundreds of them.
 _LEAST_MEMORY_BYTES = 1e6
+_PER_SECOND = re.compile(r"\s*(/\s*s|ps)\s*$", re.I)
 _BYTES = re.compile(
     rf"\s*(?P<number>[0-9.eE+]+)\s*(?P<prefix>[{_PREFIXES}]?)(?P<binary>i?)(?P<unit>b?)\s*", re.I
 )
@@ -46,6 +47,32 @@ def parse_bytes(text: str) -> float:
         return parse_positive(match["number"]) * float((1000 if decimal else 1024) ** power)
     except ValueError:
         raise wrong from None
+
+
+def parse_bytes_per_s(text: str) -> float:
+    """Reads what storage delivers: a size as `parse_bytes` reads it, with "/s" behind it or not.
+
+    Raises:
+      ValueError: it is no such speed; the message says so in words.
+    """
+    try:
+        return parse_bytes(_PER_SECOND.sub("", text))
+    except ValueError:
+        raise ValueError(
+            f"'{text}' is not a speed: write bytes per second, or a suffix as in 200MB/s"
+        ) from None
+
+
+def parse_epochs(text: str) -> float:
+    """Reads how many times training passes over its data, at least once.
+
+    Raises:
+      ValueError: it is no such number; the message says so in words.
+    """
+    epochs = parse_positive(text)
+    if epochs < 1:
+        raise ValueError(f"'{text}' is less than one epoch")
+    return epochs
 
 
 def parse_memory_limit(text: str) -> float:
