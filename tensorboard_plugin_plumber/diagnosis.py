@@ -6,12 +6,11 @@ import dataclasses
 import os
 from typing import Any
 
+from tensorboard_plugin_plumber.answers import Answers
 from tensorboard_plugin_plumber.capture.alone import run_alone
 from tensorboard_plugin_plumber.capture.files import open_writer
 from tensorboard_plugin_plumber.capture.sink import MemorySink, Sink
 from tensorboard_plugin_plumber.capture.storage import StorageSink
-from tensorboard_plugin_plumber.model.analyse import analyse
-from tensorboard_plugin_plumber.patch.diff import fill_patch
 from tensorboard_plugin_plumber.report import Report
 from tensorboard_plugin_plumber.rewrite.rebuild import Refused, copied, has_memory_cache
 from tensorboard_plugin_plumber.schema.recording import Recording
@@ -36,7 +35,8 @@ def diagnose(ds: Any, *, seconds: float = 5, consumer_rate: float | None = None)
       consumer_rate: what the consumer could take, steps/s, if known.
 
     Returns:
-      The report; `.text()` is for people, `.to_dict()` is the object that `--json` prints.
+      The report; `.text()` is for people, `.to_dict()` is the object that `--json` prints, `.what_if(cores=8)`
+      is the report with other limits.
 
     Raises:
       TypeError, ValueError: an argument makes no sense.
@@ -45,10 +45,8 @@ def diagnose(ds: Any, *, seconds: float = 5, consumer_rate: float | None = None)
     """
     sink = MemorySink()
     _run(ds, sink, "diagnose", seconds, consumer_rate)
-    recording = _without_warm_up(sink.recording())
-    analysis = analyse(recording)
-    fill_patch(analysis, since_s=recording.graph.session.start_time_s)
-    return Report(analysis)
+    answers = Answers(_without_warm_up(sink.recording()))
+    return Report(answers.to(), answers.to)
 
 
 def record(ds: Any, log_dir: str | os.PathLike[str], *, seconds: float = 5) -> int:
