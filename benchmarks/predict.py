@@ -34,8 +34,8 @@ GOOD = 1.25
 TRACE_S = 4.0
 ROUNDS = 3
 WARM_UP_S = 0.3
-#: Where AUTOTUNE rules something: it takes its time.
-AUTOTUNE_WARM_UP_S = 1.2
+#: Times as long a warm-up where AUTOTUNE may rule something.
+AUTOTUNE_PATIENCE = 4.0
 WINDOW_S = 0.4
 #: A window lasts until it has seen so many elements, but no more than so many times as long.
 ELEMENTS = 24
@@ -156,9 +156,10 @@ def measure(name: str, directory: Path, rounds: int, warm_up_s: float, window_s:
     for _ in range(rounds):
         for i in shuffled.permutation(len(edits)):
             windows = []
+            warm_up = warm_up_s * (AUTOTUNE_PATIENCE if edits[i].autotuned else 1.0)
             for _ in range(TRIES):
                 windows.append(
-                    window_of(datasets[i], warm_up_s, window_s, whole_pass=edits[i].cache is not None)
+                    window_of(datasets[i], warm_up, window_s, whole_pass=edits[i].cache is not None)
                 )
                 if windows[-1].foreign_cores <= FOREIGN_CORES:
                     break

@@ -160,3 +160,37 @@ def test_what_runs_elsewhere_is_waited_for(kind):
     )
     assert found.cpu_s == pytest.approx([2e-3, 0])
     assert found.wait_s == pytest.approx([0, 8e-3])
+
+
+def test_handing_over_a_call_costs_core_time_and_looking_for_work_does_not():
+    # GIVEN calls of 100 microseconds whose threads compute 60 more between them, on a host that nobody crowds
+    cost = Cost("ParallelMap", 1, 100e-6, function=COMPUTES, parallelism=1)
+    found = split([cost], Run(rate=5000, pool_cores=5000 * 160e-6))
+    assert found.cpu_s[0] == pytest.approx(115e-6)
+    assert found.cpu_s[0] * found.stretch[0] == pytest.approx(115e-6)
+    assert "its threads used" in found.doubts[0]
+    # AND no more than there is
+    assert split([cost], Run(rate=5000, pool_cores=5000 * 104e-6)).cpu_s[0] == pytest.approx(104e-6)
+
+
+def test_a_calibrated_call_holds_its_handover():
+    cost = Cost("Map", 1, 100e-6, function=COMPUTES, overhead_s=20e-6)
+    assert split([cost], Run(rate=5000, pool_cores=5000 * 160e-6)).cpu_s[0] == pytest.approx(120e-6)
+
+
+def test_functions_that_may_wait_have_not_computed_longer_than_their_calls():
+    # GIVEN reads from the page cache: 200 microseconds that compute, and threads that look for work after each
+    cost = Cost("Map", 1, 200e-6, function=WAITS)
+    found = split([cost], Run(rate=3000, pool_cores=3000 * 290e-6))
+    assert found.cpu_s[0] == pytest.approx(215e-6)
+    assert found.wait_s[0] == 0
+
+
+def test_readers_have_cores_as_their_own_threads_say():
+    # GIVEN a pool that the run queue holds up, and a reader whose thread hardly waits for a core
+    costs = [Cost("ParallelMap", 1, 20e-3, function=COMPUTES, parallelism=2), Cost("TFRecord", 1, 10e-3)]
+    run = Run(rate=50, pool_cores=0.5, pool_queue=0.5, consumer=m.CONSUMER_NONE, change=shared(50 * 9e-3))
+    assert split(costs, run).cpu_s == pytest.approx([10e-3, 9e-3])
+    # BUT where others use these threads too, nobody knows
+    run = replace(run, consumer=m.CONSUMER_SYNCHRONOUS)
+    assert split(costs, run).cpu_s == pytest.approx([10e-3, 5e-3])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tensorboard_plugin_plumber.model.windows import MOST_WINDOWS, windows_of
+from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 from tests.support.recordings import Cost, Run, chain
 
 
@@ -84,3 +85,36 @@ def test_the_halves_share_no_window():
     assert (even + odd == 1).all()
     assert even.sum() > 0
     assert odd.sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("interleave", "inside", "longest"),
+    [
+        (None, "FlatMap", 1.0),
+        (2.0, "FlatMap", 1.5),  # its workers read side by side
+        (None, "Prefetch", 1.5),  # each iterator has a thread of its own
+    ],
+)
+def test_readers_that_share_a_thread_take_no_longer_than_it(interleave, inside, longest):
+    # GIVEN readers in a body whose time, estimated from those that were seen, is 1.5 s per second
+    recording = chain(
+        [
+            Cost("Interleave", 1, 0.0, parallelism=interleave),
+            Cost(inside, 1, 0.0),
+            Cost("TFRecord", 1, 15e-3),
+        ],
+        Run(rate=100),
+    )
+    recording.graph.pipelines[0].running[1].in_body = True
+    totals = windows(recording).total()
+    assert totals.time_s[2] / totals["elapsed_s"] == pytest.approx(longest)
+
+
+def test_kernels_of_a_function_may_run_side_by_side_in_a_body():
+    # GIVEN one call at a time inside an interleave, two kernels beside each other in it
+    function = m.UserFunction(name="decode")
+    recording = chain([Cost("Interleave", 1, 0.0), Cost("Map", 1, 15e-3, function=function)], Run(rate=100))
+    recording.graph.pipelines[0].running[1].in_body = True
+    totals = windows(recording).total()
+    assert totals.time_s[1] / totals["elapsed_s"] == pytest.approx(1.5)
+    assert totals.held_s[1] / totals["elapsed_s"] == pytest.approx(1.0)
