@@ -17,8 +17,10 @@ from tensorboard_plugin_plumber.capture import (
     settings,
     sources,
 )
-from tensorboard_plugin_plumber.capture.facts import PipelineFacts, function_place, python_of, user_function
-from tensorboard_plugin_plumber.capture.functions import RANDOM_DATASETS, Facts
+from tensorboard_plugin_plumber.capture.facts import PipelineFacts, python_of
+from tensorboard_plugin_plumber.capture.functions import Facts
+from tensorboard_plugin_plumber.capture.operations import RANDOM_DATASETS
+from tensorboard_plugin_plumber.capture.reasons import function_place, user_function
 from tensorboard_plugin_plumber.capture.running import Running
 from tensorboard_plugin_plumber.capture.written import Written, operators_of
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m

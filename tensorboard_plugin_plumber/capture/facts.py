@@ -8,15 +8,30 @@ iterator goes on under a repeat (docs/model.md, "Randomness and epochs").
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from tensorboard_plugin_plumber.capture import graphs, places
 from tensorboard_plugin_plumber.capture.functions import Facts, Library
 from tensorboard_plugin_plumber.capture.graphs import Node
 from tensorboard_plugin_plumber.capture.python_functions import PythonFacts, facts_of_code, python_facts
+from tensorboard_plugin_plumber.capture.randomness import (
+    as_random_as,
+    frozen,
+    random_dataset_fact,
+    random_facts,
+    shuffle_fact,
+)
+from tensorboard_plugin_plumber.capture.reasons import (
+    Edge,
+    Epochs,
+    Fact,
+    Place,
+    describe_operator,
+    function_place,
+    is_enclosed,
+    place_of_call,
+)
 from tensorboard_plugin_plumber.capture.written import Written
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
@@ -37,74 +52,6 @@ _CAPTURES = (
 )
 _MUTABLE_TABLES = ("MutableHashTable", "MutableDenseHashTable", "AnonymousMutable")
 _STATIC_TABLES = ("HashTable", "AnonymousHashTable")
-
-Place = tuple[str, int, str]
-
-
-class Epochs(enum.Enum):
-    """Whether randomness gives another outcome in each epoch."""
-
-    SAME = "the same in each"
-    ANOTHER = "another in each"
-    # A seeded op begins again with each new iterator, and goes on where a repeat begins again.
-    ANOTHER_WITH_REPEAT = "another where a repeat stands above"
-
-    def differ(self, repeated: bool) -> bool:
-        """Whether epochs differ, given whether a repeat stands above."""
-        return self is Epochs.ANOTHER or (self is Epochs.ANOTHER_WITH_REPEAT and repeated)
-
-
-@dataclass(frozen=True, eq=False)
-class Fact:
-    """One thing that holds of an operator's output.
-
-    Attributes:
-      kind: a `m.FactKind`.
-      reason: in words.
-      operator: the one that is the reason.
-      place: path, line and scope of the reason; None if unknown.
-      seeded, epochs: of randomness.
-      draws: of randomness: numbers are drawn, not an order.
-      fed: of randomness: the seed comes with the elements.
-      uncacheable: why a cache of it would not hold the same elements; "" if it would.
-      sequential: why calls of the operator must come one after the other; "" if they need not.
-      reserve: what a cache takes for granted; "" if nothing.
-    """
-
-    kind: m.FactKind.ValueType
-    reason: str
-    operator: Written
-    place: Place | None = None
-    seeded: bool = False
-    epochs: Epochs = Epochs.SAME
-    draws: bool = False
-    fed: bool = False
-    uncacheable: str = ""
-    sequential: str = ""
-    reserve: str = ""
-
-    def message(self, repeated: bool) -> m.Fact:
-        """As it is recorded, for an output above which a repeat stands or not."""
-        random = self.kind == m.FACT_RANDOM
-        out = m.Fact(
-            kind=self.kind,
-            reason=self.reason,
-            operator=self.operator.id,
-            seeded=random and self.seeded,
-            changes_each_epoch=random and self.epochs.differ(repeated),
-        )
-        if self.place is not None:
-            out.source.path, out.source.line, out.source.scope = self.place
-        return out
-
-
-@dataclass(frozen=True)
-class Edge:
-    """An operator's output: all that holds of it, the operator's own facts first."""
-
-    facts: tuple[Fact, ...]
-    # A repeat stands above it.
-    repeated: bool
 
 
 class PipelineFacts:
@@ -146,8 +93,8 @@ class PipelineFacts:
         inputs = [self._flow(child, repeated=begins_again) for child in operator.children]
         below = tuple(dict.fromkeys(fact for facts in inputs for fact in facts))
         if freezes(operator):
-            below = tuple(_frozen(fact, operator) for fact in below if fact.kind in _OUTLIVE_A_CACHE)
-        own = tuple(_as_random_as(fact, below) for fact in self.own(operator))
+            below = tuple(frozen(fact, operator) for fact in below if fact.kind in _OUTLIVE_A_CACHE)
+        own = tuple(as_random_as(fact, below) for fact in self.own(operator))
         facts = (*own, *below)
         ends = self._cardinalities.get(operator.id, 0 if operator.foreign else -2)
         if not operator.foreign:
@@ -171,7 +118,7 @@ class PipelineFacts:
         return False
 
     def _own_facts(self, operator: Written) -> Iterator[Fact]:
-        call = _place_of_call(operator)
+        call = place_of_call(operator)
         for node in operator.nodes:
             yield from _dataset_facts(node, operator, call)
         if _never_ends(operator):
@@ -184,7 +131,7 @@ class PipelineFacts:
 
     def _function_facts(self, operator: Written, found: Facts, place: Place | None) -> Iterator[Fact]:
         """Of what the operator's traced functions do by TensorFlow's own ops."""
-        yield from _random_facts(operator, found, place)
+        yield from random_facts(operator, found, place)
         writes = [one for one in found.graph_writes if one != _GENERATOR_STATE]
         if writes:
             words = f"writes {', '.join(writes)}"
@@ -252,23 +199,8 @@ def freezes(operator: Written) -> bool:
         if base == "SnapshotDataset":
             return True
         if base == "CacheDataset":
-            return bool(node.constant("filename")) or not _enclosed(operator)
+            return bool(node.constant("filename")) or not is_enclosed(operator)
     return False
-
-
-def _frozen(fact: Fact, cache: Written) -> Fact:
-    if fact.kind != m.FACT_RANDOM:
-        return fact
-    kept = f"{fact.reason}; {describe_operator(cache)} keeps the first epoch's"
-    return replace(fact, reason=kept, epochs=Epochs.SAME, uncacheable="")
-
-
-def _as_random_as(fact: Fact, below: tuple[Fact, ...]) -> Fact:
-    """Draws whose seed comes with the elements are as random as the draws below."""
-    if not fact.fed:
-        return fact
-    drawn = [one for one in below if one.draws and one.epochs is not Epochs.SAME]
-    return fact if not drawn else replace(fact, epochs=drawn[0].epochs)
 
 
 def _repeats(operator: Written) -> bool:
@@ -287,119 +219,19 @@ def _never_ends(operator: Written) -> bool:
 
 def _endless(operator: Written) -> Fact:
     why = f"its input never ends ({describe_operator(operator)}), so that a cache would never be complete"
-    return Fact(m.FACT_INFINITE, "never ends", operator, _place_of_call(operator), uncacheable=why)
+    return Fact(m.FACT_INFINITE, "never ends", operator, place_of_call(operator), uncacheable=why)
 
 
 def _dataset_facts(node: Node, operator: Written, place: Place | None) -> Iterator[Fact]:
     """What holds by the kind of dataset alone."""
     base = graphs.base_op(node.op)
     if base in _SHUFFLES:
-        yield _shuffle_fact(node, operator, place)
+        yield shuffle_fact(node, operator, place)
     elif base in ("RandomDataset", "SamplingDataset"):
-        yield _random_dataset_fact(node, operator, place)
+        yield random_dataset_fact(node, operator, place)
     elif "DataService" in base:
         words = "takes its elements from a tf.data service"
         yield Fact(m.FACT_STATE, words, operator, place, uncacheable=words)
-
-
-def _shuffle_fact(node: Node, operator: Written, place: Place | None) -> Fact:
-    seeded = _is_seeded(node)
-    reshuffles = node.attribute("reshuffle_each_iteration") is not False
-    # In a body each call of the function makes a new one.
-    another = not seeded if _enclosed(operator) else reshuffles
-    words = "draws a new order each epoch" if another else "draws one order for all epochs"
-    return _random_fact(operator, place, words, seeded=seeded, another=another)
-
-
-def _random_dataset_fact(node: Node, operator: Written, place: Place | None) -> Fact:
-    seeded = _is_seeded(node)
-    # Without a seed it draws one when it is made, and keeps it.
-    again = node.op == "SamplingDataset" or bool(node.attribute("rerandomize_each_iteration"))
-    another = not seeded if _enclosed(operator) else again
-    words = f"draws random numbers ({node.op})"
-    return _random_fact(operator, place, words, seeded=seeded, another=another, draws=True)
-
-
-def _random_fact(
-    operator: Written, place: Place | None, words: str, *, seeded: bool, another: bool, draws: bool = False
-) -> Fact:
-    """A dataset that draws; `another`: something else in each epoch."""
-    return Fact(
-        m.FACT_RANDOM,
-        words,
-        operator,
-        place,
-        seeded=seeded,
-        epochs=Epochs.ANOTHER if another else Epochs.SAME,
-        draws=draws,
-        uncacheable=words if another else "",
-    )
-
-
-def _is_seeded(node: Node) -> bool:
-    """Whether a random dataset has a seed; one that is computed counts as one."""
-    for name in ("seed", "seed2"):
-        value = node.constant(name)
-        if value is None and node.inputs_named(name):
-            return True
-        if value:
-            return True
-    return False
-
-
-def _random_facts(operator: Written, found: Facts, place: Place | None) -> Iterator[Fact]:
-    """At most one fact about the draws of an operator's functions."""
-    seeded = bool(found.seeded)
-    if found.random:
-        epochs = Epochs.ANOTHER_WITH_REPEAT if found.all_seeded and not found.generators else Epochs.ANOTHER
-        ops = _few(found.random)
-        words = f"draws random numbers ({ops})"
-        kept = f"draws random numbers from a generator's state ({ops})"
-        with_seed = f"draws random numbers with a seed ({ops})"
-        yield Fact(
-            m.FACT_RANDOM,
-            kept if found.generators else with_seed if found.all_seeded else words,
-            operator,
-            place,
-            seeded=found.all_seeded,
-            epochs=epochs,
-            draws=True,
-            uncacheable=words,
-            sequential=f"{with_seed}: the order of the calls decides the draws" if seeded else "",
-        )
-        return
-    if found.stateless and not any(graphs.base_op(node.op) == "RandomDataset" for node in operator.nodes):
-        changes = bool(found.graph_writes or found.clocks)
-        words = f"draws random numbers ({_few(found.stateless)})"
-        seed = "seeds in the elements" if found.fed else "a fixed seed"
-        yield Fact(
-            m.FACT_RANDOM,
-            words if changes else f"{words} from {seed}",
-            operator,
-            place,
-            seeded=True,
-            epochs=Epochs.ANOTHER if changes else Epochs.SAME,
-            draws=True,
-            fed=found.fed and not changes,
-            uncacheable=words if changes else "",
-        )
-    if found.datasets:
-        seeded = all(one.seeded for one in found.datasets)
-        words = f"draws random numbers in its function ({_few([one.op for one in found.datasets])})"
-        yield Fact(
-            m.FACT_RANDOM,
-            words,
-            operator,
-            place,
-            seeded=seeded,
-            epochs=Epochs.SAME if seeded else Epochs.ANOTHER,
-            draws=True,
-            uncacheable="" if seeded else words,
-        )
-
-
-def _few(ops: Any) -> str:
-    return ", ".join(list(dict.fromkeys(ops))[:3])
 
 
 def python_of(operator: Written, found: Facts) -> list[PythonFacts]:
@@ -450,16 +282,6 @@ def _python_facts(one: PythonFacts, operator: Written, place: Place | None) -> I
         yield Fact(m.FACT_STATE, words, operator, place, uncacheable=words)
 
 
-def _enclosed(operator: Written) -> bool:
-    """Whether the operator lives, at any depth, in the body of a function."""
-    one: Written | None = operator
-    while one is not None:
-        if one.in_body:
-            return True
-        one = one.parent
-    return False
-
-
 def _captured_variables(operator: Written) -> dict[int, Any]:
     """Variables that the operator's functions hold, by id; of one in a body, those of the operator around it."""
     one: Written | None = operator
@@ -494,36 +316,3 @@ def _only_static_tables(operator: Written) -> bool:
     if any(op.startswith(_MUTABLE_TABLES) for op in ops):
         return False
     return any(op.startswith(_STATIC_TABLES) for op in ops)
-
-
-def _place_of_call(operator: Written) -> Place | None:
-    made = operator.pair.construction
-    return None if made is None or made.call is None else (made.call.path, made.call.line, made.call.scope)
-
-
-def user_function(operator: Written) -> Any:
-    """The record of the function the user gave: the first that is not TensorFlow's own; None if none is."""
-    for one in operator.functions.values():
-        if one.code is None or not places.is_tensorflow_file(one.code.co_filename):
-            return one
-    return None
-
-
-def function_place(operator: Written) -> Place | None:
-    """Where the user defined the operator's function; None if there is none, or nobody knows."""
-    record = user_function(operator)
-    if record is None or record.place is None:
-        return None
-    path, line, scope = record.place
-    call = _place_of_call(operator)
-    if record.name == "<lambda>" and places.is_generated(record.code) and call is not None:
-        line = call[1]  # autograph knows the statement only; the call is nearer
-    return path, line, scope
-
-
-def describe_operator(operator: Written) -> str:
-    """For people: "Map decode (train.py:57)"."""
-    name = next((one.name for one in operator.functions.values() if one.name != "<lambda>"), "")
-    words = f"{operator.type} {name}".strip()
-    call = _place_of_call(operator)
-    return words if call is None else f"{words} ({call[0].rsplit('/', 1)[-1]}:{call[1]})"

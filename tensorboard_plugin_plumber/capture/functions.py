@@ -6,214 +6,15 @@ at once. Python that it runs (`py_function`, `numpy_function`) is judged by `pyt
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tensorflow.python.framework import dtypes, op_def_registry, tensor_util
 
-from tensorboard_plugin_plumber.capture import graphs, places
+from tensorboard_plugin_plumber.capture import places
+from tensorboard_plugin_plumber.capture.operations import kind_of, takes_parts
 from tensorboard_plugin_plumber.capture.python_functions import PythonFacts, python_facts
-
-PYTHON_OPS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
-#: Datasets whose outcome depends on random draws.
-RANDOM_DATASETS = frozenset({"RandomDataset", "ShuffleDataset", "ShuffleAndRepeatDataset", "SamplingDataset"})
-_RANDOM_OPS = frozenset(
-    {
-        "Multinomial",
-        "ParameterizedTruncatedNormal",
-        "TruncatedNormal",
-        "SampleDistortedBoundingBox",
-        "SampleDistortedBoundingBoxV2",
-        "NonDeterministicInts",
-        "AllCandidateSampler",
-        "FixedUnigramCandidateSampler",
-        "LearnedUnigramCandidateSampler",
-        "LogUniformCandidateSampler",
-        "ThreadUnsafeUnigramCandidateSampler",
-        "UniformCandidateSampler",
-    }
-)
-_GENERATOR_OPS = frozenset({"RngReadAndSkip", "RngSkip"})
-_GENERATOR_PREFIXES = (
-    "StatefulUniform",
-    "StatefulStandardNormal",
-    "StatefulTruncated",
-    "StatefulRandom",
-)
-# As random as their seed, which is an input.
-_STATELESS_PREFIXES = (
-    "StatelessRandom",
-    "StatelessTruncated",
-    "StatelessParameterized",
-    "StatelessMultinomial",
-)
-_STATELESS_OPS = frozenset({"StatelessSampleDistortedBoundingBox", "StatelessShuffle", "RandomIndexShuffle"})
-# They only prepare a seed, or are derivatives: no draws of their own.
-_NO_DRAWS = frozenset(
-    {
-        "StatelessRandomGetAlg",
-        "StatelessRandomGetKeyCounter",
-        "StatelessRandomGetKeyCounterAlg",
-        "RandomGammaGrad",
-    }
-)
-# Writes, and what to call them; the rest of those that write variables goes by the prefixes below.
-_WRITES = {
-    "AssignVariableOp": "a variable",
-    "AssignAddVariableOp": "a variable",
-    "AssignSubVariableOp": "a variable",
-    "Assign": "a variable",
-    "AssignAdd": "a variable",
-    "AssignSub": "a variable",
-    "RngReadAndSkip": "a random generator's state",
-    "RngSkip": "a random generator's state",
-    "LookupTableInsert": "a table",
-    "LookupTableRemove": "a table",
-    "LookupTableImport": "a table",
-    "WriteFile": "a file",
-    "SaveV2": "a file",
-    "Save": "a file",
-    "PrintV2": "the console",
-    "Print": "the console",
-    "QueueEnqueue": "a queue",
-    "QueueEnqueueMany": "a queue",
-    "QueueDequeue": "a queue",
-    "QueueDequeueMany": "a queue",
-    "QueueDequeueUpTo": "a queue",
-    "Stage": "a staging area",
-    "Unstage": "a staging area",
-}
-_WRITES_BY_PREFIX = {
-    "ResourceScatter": "a variable",
-    "ResourceStridedSliceAssign": "a variable",
-    "ResourceApply": "a variable",
-    "ResourceSparseApply": "a variable",
-    "WriteScalarSummary": "a summary",
-    "WriteSummary": "a summary",
-    "WriteImageSummary": "a summary",
-    "WriteAudioSummary": "a summary",
-    "WriteHistogramSummary": "a summary",
-    "WriteGraphSummary": "a summary",
-    "WriteRawProtoSummary": "a summary",
-    "StatefulUniform": "a random generator's state",
-    "StatefulStandardNormal": "a random generator's state",
-    "StatefulTruncated": "a random generator's state",
-    "StatefulRandom": "a random generator's state",
-}
-_READS_VARIABLE = frozenset(
-    {"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableV2", "Variable"}
-)
-_READS_TABLE = frozenset({"LookupTableFind", "LookupTableSize", "LookupTableExport"})
-_CLOCKS = frozenset({"Timestamp"})
-# Stateful in TensorFlow's books, yet the same for the same input.
-_HARMLESS = frozenset(
-    {
-        "Assert",
-        "HashTable",
-        "MutableHashTable",
-        "MutableDenseHashTable",
-        "AnonymousHashTable",
-        "AnonymousMutableHashTable",
-        "AnonymousMutableDenseHashTable",
-        "VarHandleOp",
-        "VarIsInitializedOp",
-        "StatefulPartitionedCall",
-        "PartitionedCall",
-        "If",
-        "While",
-        "Case",
-        "RemoteCall",
-        "SymbolicGradient",
-        "Placeholder",
-        "NoOp",
-        "DummyMemoryCache",
-        "DummySeedGenerator",
-        "DummyIterationCounter",
-        "AnonymousSeedGenerator",
-        "AnonymousRandomSeedGenerator",
-        "AnonymousMemoryCache",
-        "AnonymousIterator",
-        "AnonymousIteratorV2",
-        "AnonymousIteratorV3",
-        "MakeIterator",
-        "IteratorGetNext",
-        "IteratorGetNextAsOptional",
-        "DeleteIterator",
-        "ReduceDataset",
-        "DatasetToSingleElement",
-        "FlushSummaryWriter",
-        "TensorArray",
-        "TensorArrayRead",
-        "TensorArrayWrite",
-        "TensorArrayGather",
-        "TensorArrayScatter",
-        "TensorArraySize",
-        "TensorArrayClose",
-        "TensorArrayConcat",
-        "TensorArraySplit",
-        "Stack",
-        "StackPush",
-        "StackPop",
-        "StackClose",
-        "MatchingFiles",
-        "ReadFile",
-        "OptionalFromValue",
-        "GetElementAtIndex",
-    }
-)
-# Call frames, not state of their own.
-_FRAMES = frozenset(
-    {"StatefulPartitionedCall", "If", "While", "Case", "RemoteCall", "Placeholder", "NoOp", "Assert"}
-)
-_WAITS = PYTHON_OPS | {
-    "ReadFile",
-    "MatchingFiles",
-    "WholeFileReader",
-    "TextLineReader",
-    "TFRecordReader",
-    "IteratorGetNext",
-    "DecodeVideo",
-    "Barrier",
-    "QueueDequeue",
-    "BigQueryReader",
-}
-
-
-# Ops that tell what a function is for; findings speak of them.
-_TELLING = frozenset(
-    {
-        "DecodeAndCropJpeg",
-        "DecodeBmp",
-        "DecodeCompressed",
-        "DecodeCSV",
-        "DecodeGif",
-        "DecodeImage",
-        "DecodeJpeg",
-        "DecodePng",
-        "DecodeRaw",
-        "DecodeWebP",
-        "ExtractGlimpse",
-        "CropAndResize",
-        "Pad",
-        "PadV2",
-        "MirrorPad",
-        "RaggedTensorToTensor",
-        "Slice",
-        "StridedSlice",
-    }
-)
-# They hand on parts of what they are given ...
-_PARTS = frozenset({"Slice", "StridedSlice", "Gather", "GatherV2", "GatherNd", "Split", "SplitV", "Unpack"})
-# ... or change it element by element: what they leave out, nothing has looked at.
-_ELEMENTWISE = frozenset(
-    {
-        "Add", "AddV2", "Cast", "Const", "DecodeRaw", "EnsureShape", "ExpandDims", "Identity", "IdentityN", "Mul",
-        "Neg", "NoOp", "Pack", "Placeholder", "RealDiv", "Reshape", "Shape", "Sqrt", "Square", "Squeeze", "Sub",
-    }
-)  # fmt: skip
-_TELLING_PREFIXES = ("Resize", "ParseExample", "ParseSingleExample", "ScaleAndTranslate")
 
 
 @dataclass(frozen=True)
@@ -371,76 +172,6 @@ def _union(facts: list[Facts]) -> Facts:
     )
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """What is known of an op by its name alone."""
-
-    calls: tuple[str, ...] = ()
-    list_calls: tuple[str, ...] = ()
-    dataset: bool = False
-    python: bool = False
-    random: bool = False
-    generator: bool = False
-    stateless: bool = False
-    random_dataset: bool = False
-    writes: str = ""
-    reads_variable: bool = False
-    reads_table: bool = False
-    clock: bool = False
-    unknown: bool = False
-    stateful: bool = False
-    waits: bool = False
-    telling: str = ""
-    cast: bool = False
-    # None of the above.
-    plain: bool = False
-
-
-@functools.lru_cache(maxsize=4096)
-def _kind(op: str) -> _Kind:
-    base = graphs.base_op(op)
-    definition = op_def_registry.get(op)
-    calls = list_calls = ()
-    declared = False
-    if definition is not None:
-        calls = tuple(one.name for one in definition.attr if one.type == "func")
-        list_calls = tuple(one.name for one in definition.attr if one.type == "list(func)")
-        declared = definition.is_stateful
-    if graphs.is_dataset_op(op):
-        return _Kind(calls, list_calls, dataset=True, random_dataset=base in RANDOM_DATASETS)
-    if op in PYTHON_OPS:
-        return _Kind(python=True, stateful=True, waits=True)
-    stateless = base not in _NO_DRAWS and (base in _STATELESS_OPS or base.startswith(_STATELESS_PREFIXES))
-    generator = base in _GENERATOR_OPS or op.startswith(_GENERATOR_PREFIXES)
-    random = generator or base in _RANDOM_OPS or op in _RANDOM_OPS or _is_random_by_name(op, base)
-    writes = _WRITES.get(base) or _WRITES.get(op) or ""
-    writes = writes or next((what for name, what in _WRITES_BY_PREFIX.items() if op.startswith(name)), "")
-    reads_variable, reads_table, clock = base in _READS_VARIABLE, base in _READS_TABLE, base in _CLOCKS
-    known = random or writes or reads_variable or reads_table or clock or base in _HARMLESS
-    kind = _Kind(
-        calls,
-        list_calls,
-        random=random,
-        generator=generator,
-        stateless=stateless,
-        writes=writes,
-        reads_variable=reads_variable,
-        reads_table=reads_table,
-        clock=clock,
-        unknown=declared and not known,
-        stateful=bool(writes) or (declared and base not in _FRAMES),
-        waits=base in _WAITS,
-        telling=base if base in _TELLING or base.startswith(_TELLING_PREFIXES) else "",
-        cast=base == "Cast",
-    )
-    called = bool(calls or list_calls) or definition is None
-    return _Kind(plain=True) if kind == _Kind() and not called else kind
-
-
-def _is_random_by_name(op: str, base: str) -> bool:
-    return op.startswith("Random") and base not in _STATELESS_OPS and base not in _NO_DRAWS
-
-
 def _look(function: Any, claimed: frozenset[tuple[str, str]]) -> _Body:
     """Looks through one function body once."""
     name = function.signature.name
@@ -458,13 +189,13 @@ def _look(function: Any, claimed: frozenset[tuple[str, str]]) -> _Body:
     claimed_calls: list[str] = []
     telling: list[str] = []
     variables = tables = stateful = waits = False
-    takes_parts = _takes_parts(function)
-    nodes = [node for node in function.node_def if not _kind(node.op).plain]
+    hands_on_parts = takes_parts([node.op for node in function.node_def])
+    nodes = [node for node in function.node_def if not kind_of(node.op).plain]
     if not nodes:
-        return _Body(Facts(takes_parts=True), Facts(takes_parts=True), (), ()) if takes_parts else _PLAIN
+        return _Body(Facts(takes_parts=True), Facts(takes_parts=True), (), ()) if hands_on_parts else _PLAIN
     for node in nodes:
         op = node.op
-        kind = _kind(op)
+        kind = kind_of(op)
         is_claimed = kind.dataset and (name, node.name) in claimed
         if kind.calls or kind.list_calls:
             into = claimed_calls if is_claimed else calls
@@ -515,16 +246,10 @@ def _look(function: Any, claimed: frozenset[tuple[str, str]]) -> _Body:
         stateful,
         waits,
         tuple(dict.fromkeys(telling)),
-        takes_parts,
+        hands_on_parts,
     )
     whole = own if not claimed_datasets else _union([own, Facts(datasets=tuple(claimed_datasets))])
     return _Body(own, whole, tuple(calls), tuple(claimed_calls))
-
-
-def _takes_parts(function: Any) -> bool:
-    """Whether a function body picks parts out of its arguments, and looks at nothing else of them."""
-    ops = {node.op for node in function.node_def}
-    return not ops.isdisjoint(_PARTS) and ops <= _PARTS | _ELEMENTWISE
 
 
 def _widens_to_float(node: Any) -> bool:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tensorboard_plugin_plumber.capture import graphs
-from tensorboard_plugin_plumber.capture.facts import PipelineFacts, describe_operator
+from tensorboard_plugin_plumber.capture.facts import PipelineFacts
+from tensorboard_plugin_plumber.capture.reasons import describe_operator
 from tensorboard_plugin_plumber.capture.written import Written
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
