@@ -9,6 +9,9 @@ worker stays longer: whatever is ready is handed on, and the buffer is not full 
 
 Measured with a sleeping map (docs/model.md, "Bodies"). A sequential interleave takes one block from each iterator in
 turn and does not wait for what is ready.
+
+A new prefetch is free only where its elements cost something: two threads that are both fast wake each other for every
+element.
 """
 
 from __future__ import annotations
@@ -18,13 +21,22 @@ import math
 from tensorboard_plugin_plumber.model.loads import Loads, multiplicity
 from tensorboard_plugin_plumber.model.network import Network, Settings
 
+#: What an element costs the thread that takes it from a prefetch whose other side is as fast: both wake each other.
+HANDED_S = 12e-6
 #: Elements that a worker takes in one visit where results need not keep their order: fitted to two measurements.
 N_UNORDERED = 12
 
 
 def visited_rate(network: Network, settings: Settings) -> float:
-    """The rate that the workers of parallel interleaves allow under `settings`, steps/s; infinite without any."""
-    loads, copies = Loads(network, settings), multiplicity(network)
+    """The rate that visits and handovers allow under `settings`, steps/s; infinite where there are none."""
+    loads = Loads(network, settings)
+    return min(_workers_rate(loads), _handed_rate(loads))
+
+
+def _workers_rate(loads: Loads) -> float:
+    """The rate that the workers of parallel interleaves allow, steps/s."""
+    network, settings = loads.network, loads.settings
+    copies = multiplicity(network)
     rate = math.inf
     for j, (operator, choice) in enumerate(zip(network.operators, settings.choices, strict=True)):
         if not (operator.interleave and loads.calls_work(j)) or loads.idle[j]:
@@ -38,6 +50,19 @@ def visited_rate(network: Network, settings: Settings) -> float:
         if waited > held:  # the map works on while the worker does
             rate = min(rate, workers * copies[j] / waited)
     return rate
+
+
+def _handed_rate(loads: Loads) -> float:
+    """The rate that new prefetches allow, steps/s; what those in force cost was measured."""
+    network, settings = loads.network, loads.settings
+    each = [
+        operator.visits * HANDED_S
+        for i, operator in enumerate(network.operators)
+        if settings.choices[i].prefetch
+        and not network.current.choices[i].prefetch
+        and (operator.parent is None or not loads.idle[operator.parent])
+    ]
+    return min((1.0 / seconds for seconds in each if seconds > 0), default=math.inf)
 
 
 def _waited_s(loads: Loads, body: int, taken: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -71,3 +72,19 @@ def test_out_of_order_workers_stay_longer():
 def test_no_worker_waits_without_need(workers, calls):
     # GIVEN a sequential interleave; a worker for each iterator; work on the worker's own thread; results ready
     assert visited_rate(*interleave(workers, 6, calls)) == math.inf
+
+
+@pytest.mark.parametrize(("visits", "measured"), [(8, 12_900), (32, 1_540)])
+def test_a_new_prefetch_costs_each_element_a_handover(visits, measured):
+    # GIVEN elements of a cache, of which so many make a step (measured: examples of 80 kB, lines of text)
+    operators = (
+        Operator(id="batch", parent=None, visits=1.0, cpu_s=30e-6),
+        Operator(id="map", parent=0, visits=visits, cpu_s=1e-3),
+    )
+    today = Settings((Choice(prefetch=True), Choice(cache=True)), 2)
+    network = Network(operators, today, Limits(2.0, 8e9, 4e9))
+    settings = Settings((Choice(prefetch=True), Choice(cache=True, prefetch=True, prefetch_size=2)), 2)
+    assert reached_rate(network, settings) == pytest.approx(measured, rel=0.75)
+    assert reached_rate(network, settings) < reached_rate(network, today)
+    # BUT what a prefetch in force costs was measured already
+    assert visited_rate(replace(network, current=settings), settings) == math.inf
