@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -46,6 +47,10 @@ def describe_host() -> m.Host:
         host.quota_cores = quota
     if limit is not None:
         host.memory_limit_bytes = limit
+    try:
+        host.disk_free_bytes = shutil.disk_usage(os.curdir).free
+    except OSError:  # the working directory is gone
+        pass
     return host
 
 

@@ -42,6 +42,8 @@ CROWDED_SHARE = 0.1
 IDLE_NOISE_CORES = 0.1
 #: Share of the memory left that a plan may fill.
 MEMORY_SHARE = 0.5
+#: Share of the disk's free bytes that a plan may fill.
+DISK_SHARE = 0.5
 PREFETCH_TYPES = frozenset({"Prefetch"})
 INTERLEAVE_TYPES = frozenset({"Interleave", "ParallelInterleave", "LegacyParallelInterleave", "FlatMap"})
 CACHE_TYPES = frozenset({"Cache"})
@@ -100,7 +102,7 @@ def limits_of(
     in_use = float(used.memory_used_bytes) if used is not None else 0.0
     free = MEMORY_SHARE * max(memory - in_use + buffered, 0.0)
     usable = cores if cores is not None else host.cores or 1.0
-    return Limits(usable, memory, free, MEMORY_SHARE, storage)
+    return Limits(usable, memory, free, MEMORY_SHARE, storage, DISK_SHARE * host.disk_free_bytes)
 
 
 def estimate(
@@ -410,6 +412,9 @@ class _Builder:
                 element_bytes=float(element_bytes),
                 cache_bytes=self._cache_bytes(operator) if cacheable else None,
                 may_cache=cacheable,
+                # What a memory cache adds for each tensor, a file cache's index takes, too, at most.
+                file_cache_bytes=self._cache_bytes(operator) if cacheable else None,
+                may_unbounded=bool(functions) and running.HasField("use_unbounded_threadpool"),
                 may_parallel=primary and operator.HasField("parallel") and operator.parallel.allowed,
                 may_prefetch=not in_body,
                 cache_read_s=max(CACHE_READ_S, times.cpu_s + times.wait_s) if serving else CACHE_READ_S,

@@ -20,8 +20,8 @@ Array = npt.NDArray[np.float64]
 #: How close each stage must come, and how many seconds it may take: then the best that it found counts, which
 #: hundreds of operators may need. A whole objective is settled once the gap is below one; "reach" takes any solution.
 STAGES: Mapping[str, Mapping[str, float]] = {
-    "rate": {"mip_rel_gap": 1e-6, "time_limit": 20.0},
-    "changes": {"mip_rel_gap": 1e-6, "mip_abs_gap": 0.99, "time_limit": 3.0},
+    "rate": {"mip_rel_gap": 1e-6, "time_limit": 10.0},
+    "changes": {"mip_rel_gap": 1e-6, "mip_abs_gap": 0.99, "time_limit": 1.0},
     "threads": {"mip_rel_gap": 1e-2, "mip_abs_gap": 0.99, "time_limit": 0.5},
     "memory": {"mip_rel_gap": 1e-2, "time_limit": 0.5},
     "cores": {"mip_rel_gap": 1e-6, "time_limit": 3.0},

@@ -52,6 +52,7 @@ from tensorboard_plugin_plumber.model.bounds import (
 from tensorboard_plugin_plumber.model.ceiling import ceiling
 from tensorboard_plugin_plumber.model.decisions import Freedom, count_changes, freedoms_of, unchanged
 from tensorboard_plugin_plumber.model.headroom import with_headroom
+from tensorboard_plugin_plumber.model.linear import SolverError
 from tensorboard_plugin_plumber.model.network import Network, Settings
 from tensorboard_plugin_plumber.model.program import Problem
 from tensorboard_plugin_plumber.model.program.problem import Ceilings
@@ -169,8 +170,11 @@ def _best(network: Network, freedoms: list[Freedom], k_max: int) -> tuple[Settin
     if rate <= 0 or least >= (1 - RATE_TOLERANCE) * rate:
         return today, least
     second = Problem(network, freedoms, k_max, ceilings, at_least=(1 - RATE_TOLERANCE) * rate)
-    # The caches of the fastest settings are among the answers, and the search starts from there.
-    second.solve("changes", caches_of=fastest)
+    try:
+        # The caches of the fastest settings are among the answers, and the search starts from there.
+        second.solve("changes", caches_of=fastest)
+    except SolverError:  # out of time: the fastest settings are legal, if more than need be
+        return first.settings(fastest), rate
     for stage in ("changes", "threads"):
         second.settle(stage, second.solve(stage))
     return second.settings(second.solve("memory")), rate

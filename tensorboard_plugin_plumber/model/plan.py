@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from tensorboard_plugin_plumber.model import words
 from tensorboard_plugin_plumber.model.bounds import Bound, Kind, bounds, data_rate, predicted_rate
+from tensorboard_plugin_plumber.model.changes import changes_of
 from tensorboard_plugin_plumber.model.decisions import parallelism_changes, unchanged
 from tensorboard_plugin_plumber.model.estimate import COPY_BYTES_PER_S, CROWDED_STRETCH, Estimate
-from tensorboard_plugin_plumber.model.network import Choice, Network, Settings
+from tensorboard_plugin_plumber.model.network import Network, Settings
 from tensorboard_plugin_plumber.model.optimum import optimise
 from tensorboard_plugin_plumber.model.visits import visited_rate
 from tensorboard_plugin_plumber.model.windows import Array
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
-from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 #: Bootstrap samples of the windows behind one interval.
 BOOTSTRAPS = 100
@@ -30,6 +29,8 @@ SPLIT_ERROR = 0.25
 FASTEST_LOOP = 5e4
 #: A plan that promises less than this over the predicted rate of today is no plan.
 LEAST_GAIN = 0.02
+#: A constraint that is less than this behind the bottleneck binds with it.
+CLOSE = 0.005
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,20 @@ def with_unfused_copies(network: Network, settings: Settings) -> Network:
     operators = list(network.operators)
     for i, operator in enumerate(operators):
         parent = operator.parent
-        if parent is not None and operator.batch_size > 1 and settings.choices[i].cache:
+        if parent is not None and operator.batch_size > 1 and settings.choices[i].serves:
             batch = operators[parent]
             operators[parent] = replace(batch, cpu_s=batch.cpu_s + batch.element_bytes / COPY_BYTES_PER_S)
     return replace(network, operators=tuple(operators))
 
 
-def reached_rate(network: Network, settings: Settings) -> float:
-    """What `settings` are predicted to reach, steps/s: the smallest bound, and no more than a loop can ask for."""
+def reached_rate(network: Network, settings: Settings, *, filling: bool = False) -> float:
+    """What `settings` are predicted to reach, steps/s: the smallest bound, and no more than a loop can ask for.
+
+    `filling`: in the epoch in which their new caches fill.
+    """
     rate = min(
-        predicted_rate(with_unfused_copies(network, settings), settings), visited_rate(network, settings)
+        predicted_rate(with_unfused_copies(network, settings), settings, filling=filling),
+        visited_rate(network, settings),
     )
     return min(rate, fastest_loop(network)) if math.isfinite(rate) else rate
 
@@ -89,7 +94,7 @@ def make_plan(
     rate_now = reached_rate(network, network.current)
     settings = found.settings
     rate = reached_rate(network, settings)
-    changes = list(_changes(now, settings))
+    changes = changes_of(now, settings)
     if not changes or rate < rate_now * (1 + LEAST_GAIN):
         changes, settings = [], _left_to_autotune(network, settings)
         rate = max(reached_rate(network, settings), rate_now)
@@ -111,10 +116,14 @@ def make_plan(
         if binding.rate > fastest_loop(network)
         else constraint_of(binding.kind),
         data_rate=_finite(data),
-        first_epoch_rate=_finite(_filling_rate(network, settings)) if caches else _finite(rate),
+        first_epoch_rate=_finite(reached_rate(network, settings, filling=True)) if caches else _finite(rate),
         assumptions=list(_assumptions(now, settings, caches)),
         solve_s=found.solve_s,
     )
+    if network.epochs is not None:
+        message.epochs_rate = _mean_rate(network.epochs, message.first_epoch_rate, message.predicted_rate)
+    message.then_bottleneck.CopyFrom(_bottleneck_then(now, settings, binding))
+    message.then_cause = a.CAUSE_UNKNOWN if tentative else _cause_then(network, binding)
     said = _sentence(now, message, binding, rate_now, rate)
     message.sentence = f"Tentative: {said[0].lower()}{said[1:]}" if tentative else said
     return PlanResult(message, settings)
@@ -138,15 +147,6 @@ def _left_to_autotune(network: Network, settings: Settings) -> Settings:
         )
     )
     return replace(network.current, choices=choices)
-
-
-def _filling_rate(network: Network, settings: Settings) -> float:
-    """The rate of the first pass, while the new caches fill."""
-    choices = tuple(
-        replace(choice, cache=before.cache)
-        for choice, before in zip(settings.choices, network.current.choices, strict=True)
-    )
-    return reached_rate(network, replace(settings, choices=choices))
 
 
 def _interval(
@@ -178,123 +178,20 @@ def _locked_rate(now: Estimate, settings: Settings) -> float:
     return max(locked, today) * (1 - MODEL_ERROR)
 
 
-def _changes(now: Estimate, settings: Settings) -> list[a.Change]:
-    found: list[a.Change] = []
-    before = now.network.current
-    for i, (old, new) in enumerate(zip(before.choices, settings.choices, strict=True)):
-        written = now.written[i]
-        if parallelism_changes(old, new):
-            found.append(_parallelism(now, i, old, new, written))
-        if new.cache and not old.cache:
-            found.append(_cache(now, i, written))
-        if new.prefetch and not old.prefetch:
-            found.append(
-                _change(
-                    operator=written.id,
-                    kind=a.CHANGE_KIND_PREFETCH,
-                    to=a.Setting(number=new.prefetch_size or 2),
-                    why="lets the next element be made while the consumer works",
-                    code=f".prefetch({new.prefetch_size or 2})",
-                    before=a.Setting(word="none"),
-                )
-            )
-    if settings.threadpool_size != before.threadpool_size:
-        found.append(_threadpool(now, settings))
-    return found
-
-
-def _change(*, before: a.Setting, **fields: Any) -> a.Change:
-    """A change; its field "from" is a word of Python's and cannot be named in a call."""
-    change = a.Change(**fields)
-    getattr(change, "from").CopyFrom(before)
-    return change
-
-
-def _parallelism(now: Estimate, i: int, old: Choice, new: Choice, written: m.Operator) -> a.Change:
-    network = now.network
-    operator = network.operators[i]
-    calls = (network.observed_rate or 0.0) * operator.visits * operator.service_s
-    if old.autotuned:
-        most = unchanged(network).choices[i].parallelism
-        running, before = f"AUTOTUNE runs at most {most}", a.Setting(word="autotune")
-    elif old.parallel:
-        running = "one runs" if old.parallelism == 1 else f"{old.parallelism} run"
-        before = a.Setting(number=old.parallelism)
-    else:
-        # One parallel call is more than none: it runs beside the consumer's thread.
-        running = "one runs"
-        before = a.Setting(number=1) if new.parallelism > 1 else a.Setting(word="none")
-    why = f"one call takes {words.duration(operator.service_s)} and {running} at a time"
-    if calls:
-        why += f"; {words.digits(calls)} are busy at today's rate"
-    if written.parallel.reason:
-        why += f". {written.parallel.reason[:1].upper()}{written.parallel.reason[1:].rstrip('.')}"
-    return _change(
-        operator=written.id,
-        kind=a.CHANGE_KIND_PARALLELISM,
-        to=a.Setting(number=new.parallelism),
-        why=why,
-        code=f"{_call(written)}num_parallel_calls={new.parallelism})",
-        before=before,
-    )
-
-
-def _cache(now: Estimate, i: int, written: m.Operator) -> a.Change:
-    network = now.network
-    below = network.core_s((i, *network.below(i)))
-    size = network.operators[i].cache_bytes or 0.0
-    return _change(
-        operator=written.id,
-        kind=a.CHANGE_KIND_CACHE,
-        to=a.Setting(word="memory"),
-        why=(
-            f"what lies below costs {words.duration(below)} of core time per step and is the same in each epoch; "
-            f"it takes {words.size(size)} of the {words.size(network.limits.memory_free_bytes)} that a plan may use"
-        ),
-        code=".cache()",
-        before=a.Setting(word="none"),
-    )
-
-
-def _threadpool(now: Estimate, settings: Settings) -> a.Change:
-    before = now.network.current.threadpool_size
-    choices = zip(now.network.operators, settings.choices, strict=True)
-    led = any(op.pooled and choice.autotuned and choice.parallelism > before for op, choice in choices)
-    further = "; AUTOTUNE goes no further either" if led else ""
-    return _change(
-        kind=a.CHANGE_KIND_THREADPOOL,
-        to=a.Setting(number=settings.threadpool_size),
-        why=(
-            f"the iterator's pool runs {before} functions at a time, and functions that wait hold their slots{further}"
-        ),
-        code=f"options.threading.private_threadpool_size = {settings.threadpool_size}",
-        before=a.Setting(number=before),
-    )
-
-
-def _call(written: m.Operator) -> str:
-    """ ".map(decode, " as the user would write it."""
-    method = {
-        "ParallelMap": "map",
-        "ParallelInterleave": "interleave",
-        "ParallelBatch": "batch",
-        "ParallelFilter": "filter",
-        "PaddedBatch": "padded_batch",
-    }.get(written.type, written.type.lower())
-    if written.HasField("function") and written.function.name.isidentifier():
-        return f".{method}({written.function.name}, "
-    return f".{method}(…, "
-
-
 def _assumptions(now: Estimate, settings: Settings, caches: bool) -> list[str]:
     found = [
         f"{cache} still fills: all rates here are those of the first pass; once it is complete, what lies below it "
         "no longer counts."
         for cache in now.filling
     ]
-    if caches:
+    if caches and now.network.epochs is None:
         found.append(
             "Caches are judged in steady state, as if training ran for many epochs; the first one fills them."
+        )
+    if any(choice.file_cache for choice in settings.choices):
+        found.append(
+            "A file cache stays on disk and serves later runs as it stands: delete it when the data or the code "
+            "before it change."
         )
     for i, (old, new) in enumerate(zip(now.network.current.choices, settings.choices, strict=True)):
         written = now.written[i]
@@ -324,6 +221,58 @@ def _sentence(now: Estimate, plan: a.Plan, binding: Bound, rate_now: float, rate
         f"({words.factor(rate / observed)} today's; 90 % interval {words.digits(plan.low)}–{words.digits(plan.high)}); "
         f"then the limit is {limit}."
     )
+
+
+def _mean_rate(epochs: float, first: float, later: float) -> float:
+    """Over all epochs, the first of which fills the caches, steps/s."""
+    share = min(1.0 / epochs, 1.0)
+    return 1.0 / (share / first + (1.0 - share) / later) if first > 0 and later > 0 else math.nan
+
+
+def _bottleneck_then(now: Estimate, settings: Settings, binding: Bound) -> a.Bottleneck:
+    """What limits the rate once `settings` are in force, and what comes next."""
+    network = now.network
+    ids = [network.operators[i].id for i in binding.operators]
+    limit = _limit_in_words(now, binding)
+    found = a.Bottleneck(
+        operators=ids,
+        constraint=constraint_of(binding.kind),
+        sentence=f"With the plan the limit is {limit}, at {words.rate(binding.rate)}.",
+    )
+    if ids:
+        found.operator = ids[0]
+    ranked = bounds(with_unfused_copies(network, settings), settings)
+    second = runner_up(now, ranked, binding, lambda bound: _limit_in_words(now, bound))
+    if second is not None:
+        found.runner_up.CopyFrom(second)
+    return found
+
+
+def runner_up(
+    now: Estimate, ranked: Sequence[Bound], binding: Bound, label: Callable[[Bound], str]
+) -> a.RunnerUp | None:
+    """The next bound behind `binding` that speaks of something else; None if there is none."""
+    others = [bound for bound in ranked if bound.rate >= binding.rate and label(bound) != label(binding)]
+    if not others or not math.isfinite(others[0].rate) or binding.rate <= 0:
+        return None
+    second = others[0]
+    behind, name = second.rate / binding.rate - 1, label(second)
+    far = "as close" if behind < CLOSE else f"{words.percent(behind)} behind"
+    return a.RunnerUp(
+        constraint=constraint_of(second.kind),
+        operators=[now.network.operators[i].id for i in second.operators],
+        label=name,
+        rate=second.rate,
+        behind=behind,
+        sentence=f"Next comes {name}, {far}, at {words.rate(second.rate)}.",
+    )
+
+
+def _cause_then(network: Network, binding: Bound) -> a.Cause.ValueType:
+    """The consumer, hardware that is used up, or software."""
+    if binding.kind is Kind.CONSUMER or binding.rate > fastest_loop(network):
+        return a.CAUSE_CONSUMER
+    return a.CAUSE_HARDWARE if binding.kind in (Kind.CPU, Kind.STORAGE) else a.CAUSE_SOFTWARE
 
 
 def _refusal(now: Estimate, binding: Bound) -> str:
