@@ -149,6 +149,8 @@ def measured(
     sizes = sizes_of(pipeline, windows) if sizes is None else sizes
     builder = _Builder(pipeline, windows, totals, service, varies, sizes, stored or {})
     operators, choices = builder.build()
+    if pipeline.consumer == m.CONSUMER_NONE and _is_its_own_crowd(totals):
+        operators = tuple(replace(operator, stretch=min(operator.stretch, 1.0)) for operator in operators)
     elapsed = totals["elapsed_s"]
     while_active = totals["process_cpu_s"] * min(active / elapsed, 1.0) if elapsed > 0 else 0.0
     process = while_active / steps if steps > 0 else 0.0
@@ -272,6 +274,15 @@ def _foreign_cores(totals: Totals) -> float:
         return 0.0
     cores = others / totals["elapsed_s"]
     return cores if cores > IDLE_NOISE_CORES else 0.0
+
+
+def _is_its_own_crowd(totals: Totals) -> bool:
+    """Whether nobody but this process uses the cores: what crowds its threads then is themselves.
+
+    The bound on cores says how much they can do, whatever the settings; a stretch would say it twice, and wrongly of
+    settings with fewer threads.
+    """
+    return math.isfinite(totals["host_cpu_s"]) and not _foreign_cores(totals)
 
 
 class _Builder:

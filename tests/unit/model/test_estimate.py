@@ -50,3 +50,22 @@ def test_with_nobody_behind_the_pipeline_only_the_loop_is_left():
         change=asking(RATE * 2e-4),
     )
     assert consumer_cpu_s(run) == pytest.approx(2e-4)
+
+
+@pytest.mark.parametrize(("foreign_cores", "stretch"), [(0.0, 1.0), (0.5, 2.0)])
+def test_a_pipeline_alone_is_stretched_by_others_only(foreign_cores, stretch):
+    # GIVEN calls of 10 ms of core time that the run queue stretches to 20 ms
+    def host(second, record):
+        record.host.host_cpu_s = (2.0 + foreign_cores) * second
+
+    cost = Cost("ParallelMap", 1, 20e-3, function=m.UserFunction(name="decode"), parallelism=4)
+    run = Run(
+        rate=150, pool_cores=1.5, pool_queue=1.5, process_cores=2.0, consumer=m.CONSUMER_NONE, change=host
+    )
+    recording = chain([cost], run)
+    pipeline = recording.graph.pipelines[0]
+    windows = windows_of(pipeline, 0, recording.samples)
+    assert windows is not None
+    (operator,) = estimate(pipeline, windows, Limits(2.0, 8e9, 4e9)).network.operators
+    assert operator.cpu_s == pytest.approx(10e-3)
+    assert operator.stretch == pytest.approx(stretch)
