@@ -17,7 +17,7 @@ from typing import Any
 from tensorboard_plugin_plumber.capture.counts import Count, Now, Parameter, Spread
 from tensorboard_plugin_plumber.capture.edges import CACHE, Edge, openers, places, survivors
 from tensorboard_plugin_plumber.capture.lives import Ages, Life, Node
-from tensorboard_plugin_plumber.capture.tally import Tally
+from tensorboard_plugin_plumber.capture.tally import Tally, kinds, leads
 from tensorboard_plugin_plumber.capture.unseen import Held, Sums, totals
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
@@ -45,49 +45,72 @@ class CacheWatch:
         return "filling" if self.fills else None
 
 
-class IteratorCounters:
-    """Counters of one iterator, by index into `Pipeline.running`.
+class Layout:
+    """What the counters of all iterators of one pipeline have in common.
 
     Args:
       running: the operators that run, pre-order, index 0 the root.
       bodies: indices of the roots of function bodies: what the functions of interleave, flat_map
         and their like return, whose elements these hand on one by one.
+
+    Attributes:
+      places: of the operators.
+      kinds: of their elements in `flushed.flushed`, by operator.
+      leads: as `tally.leads` has them.
+      caches: indices of the caches.
+      concatenated: by index of a concatenation: its first input and its second.
+      openers: by root of a function's body, the operator of which each element begins one.
+      survives: by operator, whether it lives as long as the iterator.
+      ends: by operator, the index behind the last one of its subtree: they stand in pre-order.
+    """
+
+    def __init__(self, running: Sequence[m.RunningOperator], bodies: Collection[int]) -> None:
+        self.places = places(running, bodies)
+        self.kinds = kinds(running)
+        self.leads = leads(self.places)
+        self.caches = tuple(i for i, op in enumerate(running) if CACHE.match(op.type))
+        self.concatenated: dict[int, tuple[int, int]] = {}
+        for i, place in enumerate(self.places):
+            if place.edge is Edge.CONCATENATE:
+                self.concatenated[place.consumer] = (self.concatenated.get(place.consumer, (i, i))[0], i)
+        self.openers = openers(self.places)
+        self.survives = survivors(self.places)
+        self.ends = list(range(1, len(running) + 1))
+        for i in reversed(range(1, len(running))):
+            above = self.places[i].consumer
+            self.ends[above] = max(self.ends[above], self.ends[i])
+
+
+class IteratorCounters:
+    """Counters of one iterator, by index into `Pipeline.running`.
+
+    Args:
+      layout: of its pipeline.
       at_start: `flushed.flushed` when the iterator was made; None if that is not known.
     """
 
-    def __init__(
-        self,
-        running: Sequence[m.RunningOperator],
-        bodies: Collection[int],
-        at_start: Mapping[str, int] | None = None,
-    ) -> None:
-        self._places = places(running, bodies)
-        self._tally = Tally(running, self._places, at_start) if at_start is not None else None
+    def __init__(self, layout: Layout, at_start: Mapping[str, int] | None = None) -> None:
+        self._places = layout.places
+        self._tally = (
+            Tally(layout.kinds, layout.places, layout.leads, at_start) if at_start is not None else None
+        )
         if self._tally is not None and not self._tally.is_needed:
             self._tally = None
-        self._caches = {i: CacheWatch() for i, op in enumerate(running) if CACHE.match(op.type)}
-        self._concatenated: dict[int, tuple[int, int]] = {}
-        for i, place in enumerate(self._places):
-            if place.edge is Edge.CONCATENATE:
-                self._concatenated[place.consumer] = (self._concatenated.get(place.consumer, (i, i))[0], i)
+        self._caches = {i: CacheWatch() for i in layout.caches}
+        self._concatenated = layout.concatenated
+        self._openers = layout.openers
+        self._survives = layout.survives
+        self._ends = layout.ends
         self._live: dict[int, Node] = {}
-        self._sums = [Sums() for _ in running]
-        self._held = [Held() for _ in running]
-        self._ages = [Ages() for _ in running]
-        # By root of a function's body: the operator of which each element begins one; whether that lives as long as
-        # the iterator; and by root of what lives: nodes.
-        self._openers = openers(self._places)
-        self._survives = survivors(self._places)
-        self._sizes = [0] * len(running)
+        self._sums = [Sums() for _ in layout.places]
+        self._held = [Held() for _ in layout.places]
+        self._ages = [Ages() for _ in layout.places]
+        # By root of what lives: nodes.
+        self._sizes = [0] * len(layout.places)
         self._ids = 0
         # Elements at the first look.
         self._at_first: list[float] | None = None
-        self._spread = [Spread() for _ in running]
-        # Behind the last operator of each one's subtree: they stand in pre-order.
-        self._ends = list(range(1, len(running) + 1))
-        for i in reversed(range(1, len(running))):
-            above = self._places[i].consumer
-            self._ends[above] = max(self._ends[above], self._ends[i])
+        self._spread = [Spread() for _ in layout.places]
         # The last message of each operator's last node.
         self._latest: dict[int, Any] = {}
         # And of its second node: of a memory cache it is the one that holds the elements.
@@ -407,6 +430,7 @@ class IteratorCounters:
         sums.elements += weight * (node.elements - elements)
         sums.found += node.elements - elements
         sums.most = max(sums.most, node.elements)
+        sums.finds += node.elements > elements
         sums.bytes_produced += weight * (node.bytes_produced - bytes_produced)
         if node.pair != node.paired:
             sums.paired += weight * (node.pair[0] - node.paired[0])

@@ -80,6 +80,12 @@ class Parameter:
     highest: float
     tunable: bool
 
+    def message(self) -> m.Parameter:
+        """As it is written."""
+        return m.Parameter(
+            name=self.name, value=self.value, min=self.lowest, max=self.highest, tunable=self.tunable
+        )
+
 
 @dataclass
 class Now:
@@ -109,10 +115,7 @@ def as_message(count: Count, elements: float, now: Now) -> m.OperatorCounters:
         bytes_produced=count.bytes_produced,
         buffered_bytes=now.buffered_bytes,
         buffered_elements=now.buffered_elements,
-        parameters=[
-            m.Parameter(name=one.name, value=one.value, min=one.lowest, max=one.highest, tunable=one.tunable)
-            for one in now.parameters
-        ],
+        parameters=[one.message() for one in now.parameters],
         spread_looks=count.spread.looks,
         spread_elements=count.spread.elements,
         spread_time_ns=count.spread.time_ns,

@@ -57,7 +57,7 @@ def describe(dataset: Any, *, role: str) -> Description:
 
 
 def _describe(dataset: Any, role: str) -> Description:
-    options = dataset.options()
+    options = settings.options_of(dataset)
     found = elsewhere.read(dataset)
     root = operators_of(found.written, dataset)
     matched = running.match(found.running, root)

@@ -170,14 +170,8 @@ def _is_finest(index: int, running: Sequence[m.RunningOperator], bodies: Collect
     )
 
 
-def rests_on_looks(running: Sequence[m.RunningOperator], bodies: Sequence[Collection[int]]) -> bool:
-    """Whether operators may come and go of whose counts those of what lives longer tell nothing.
-
-    Args:
-      running: pre-order, index 0 the root.
-      bodies: of each of them, the roots of what its function returns.
-    """
-    where = places(running, {root for roots in bodies for root in roots})
+def rests_on_looks(where: Sequence[Place]) -> bool:
+    """Whether operators may come and go of whose counts those of what lives longer tell nothing."""
     return any(
         place.edge is not Edge.ONE_TO_ONE and place.life != index
         for index, place in enumerate(where)

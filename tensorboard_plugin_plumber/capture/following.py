@@ -141,7 +141,7 @@ class FollowedIterator:
     _phase: Phase | None = None
     _join: StepJoin | WindowJoin | RequestJoin | None = None
     _mapping: dict[int, int] = field(default_factory=dict)
-    _mapped_ids: frozenset[int] = frozenset()
+    _mapped_ids: tuple[int, int] = (0, 0)
     _fills_said: set[int] = field(default_factory=set)
 
     @property
@@ -193,9 +193,8 @@ class FollowedIterator:
         pipeline.meter.elements_per_request = self.devices
         if self.without_model:
             return
-        bodies = {root for roots in pipeline.description.bodies for root in roots}
         self.counters = IteratorCounters(
-            pipeline.message.running, bodies, None if self.before_session else self.flushed_at_start
+            pipeline.layout, None if self.before_session else self.flushed_at_start
         )
         if self._base_model is not None:
             self.counters.observe(self._base_model, self._map(self._base_model))
@@ -336,7 +335,8 @@ class FollowedIterator:
     def _map(self, model: Any) -> dict[int, int]:
         """Node ids to running operators; again only when nodes have come or gone."""
         assert self.pipeline is not None
-        ids = frozenset(model.nodes)
+        # Ids are counted up, and never given again: where no new one was given and none is gone, all are the same.
+        ids = (model.id_counter, len(model.nodes))
         if ids != self._mapped_ids:
             self._mapping = align(self.pipeline.description, model, self._mapping)
             self._mapped_ids = ids

@@ -41,6 +41,7 @@ from tensorflow.python.saved_model import save_context
 
 from tensorboard_plugin_plumber.capture import boundary, guard, iterators
 from tensorboard_plugin_plumber.capture.boundary import Listener, Pass
+from tensorboard_plugin_plumber.capture.once import Once
 
 _PASS = "_plumber_pass"
 _CPU = "/device:CPU:0"
@@ -51,8 +52,6 @@ _MAKING_SHARE = 0.005
 _MAX_MEMBERS = 16
 _MAX_DEPTH = 2
 
-_lock = threading.Lock()
-_installed = False
 _made_s = 0.0
 _began_s = time.monotonic()
 # Functions that were looked at.
@@ -82,12 +81,8 @@ def listen(listener: Listener) -> Callable[[], None]:
     return lambda: boundary.remove_listener(listener)
 
 
+@Once
 def _install() -> None:
-    global _installed
-    with _lock:
-        if _installed:
-            return
-        _installed = True
     for what, patch in (
         ("distributed datasets", _patch_devices),
         ("iterators inside a tf.function", _patch_iterators),

@@ -22,6 +22,7 @@ from tensorflow.python.framework import errors, ops
 from tensorflow.python.ops import gen_experimental_dataset_ops
 
 from tensorboard_plugin_plumber.capture import guard, threads
+from tensorboard_plugin_plumber.capture.once import Once
 
 
 class NoModel(Exception):
@@ -67,40 +68,33 @@ _local = _Local()
 _GONE = "does not exist"
 _lock = threading.Lock()
 _observers: tuple[Observer, ...] = ()
-_installed = False
 _serials = itertools.count()
 # Iterators that are alive, for sessions that begin after them.
 _alive: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
+@Once
 def install() -> None:
     """Begins to notice iterators; costs each of them a microsecond while nobody observes."""
-    global _installed
-    with _lock:
-        if _installed:
-            return
-        _installed = True
-        original = iterator_ops.OwnedIterator.__init__
+    original = iterator_ops.OwnedIterator.__init__
 
-        @functools.wraps(original)
-        def noticed(self: Any, dataset: Any = None, *args: Any, **kwargs: Any) -> None:
-            audience = _observers if _local.audience is None else _local.audience
-            if dataset is None or not context.executing_eagerly():
-                original(self, dataset, *args, **kwargs)
-                return
-            before = threads.thread_ids() if audience else frozenset()
+    @functools.wraps(original)
+    def noticed(self: Any, dataset: Any = None, *args: Any, **kwargs: Any) -> None:
+        audience = _observers if _local.audience is None else _local.audience
+        if dataset is None or not context.executing_eagerly():
             original(self, dataset, *args, **kwargs)
-            with guard.protect("follow an iterator"):
-                if _local.audience is None:
-                    _alive[next(_serials)] = self
-                if audience:
-                    made = Made(
-                        self, dataset, threads.thread_ids() - before, on_device=_is_on_device(dataset)
-                    )
-                    for observer in audience:
-                        observer.iterator_made(made)
+            return
+        before = threads.thread_ids() if audience else frozenset()
+        original(self, dataset, *args, **kwargs)
+        with guard.protect("follow an iterator"):
+            if _local.audience is None:
+                _alive[next(_serials)] = self
+            if audience:
+                made = Made(self, dataset, threads.thread_ids() - before, on_device=_is_on_device(dataset))
+                for observer in audience:
+                    observer.iterator_made(made)
 
-        iterator_ops.OwnedIterator.__init__ = noticed
+    iterator_ops.OwnedIterator.__init__ = noticed
 
 
 def add_observer(observer: Observer, *, adopt: bool) -> None:
@@ -110,7 +104,7 @@ def add_observer(observer: Observer, *, adopt: bool) -> None:
       adopt: also tell it now of those that are alive already.
     """
     global _observers
-    if adopt and not _installed:
+    if adopt and not install.begun:
         _find_alive()
     install()
     with _lock:

@@ -10,6 +10,8 @@ from tensorboard_plugin_plumber.capture.following import FollowedIterator
 from tensorboard_plugin_plumber.capture.poller import Pace
 from tensorboard_plugin_plumber.capture.registry import PipelineRegistry
 
+_STEPS_PER_GAP = 10
+
 
 class Looks:
     """Looks at the iterators of a session, again and again.
@@ -38,11 +40,13 @@ class Looks:
         """
         began_cpu_s, described_cpu_s = time.thread_time(), self._registry.describing_cpu_s
         self._take_in()
-        grown, changes, may_have_children = 0, 0, False
+        grown, changes, may_have_children = 0.0, 0, False
         for iterator in list(self._followed):
             gone = iterator.gone  # read first: what is set later is for the next look
             before = iterator.changes
-            grown = max(grown, self._look_at(iterator, phase))
+            steps = self._look_at(iterator, phase)
+            # A clock of its own holds ten times as many steps as the model holds gaps.
+            grown = max(grown, steps if iterator.clock is None else steps / _STEPS_PER_GAP)
             if iterator.pipeline is None or iterator.pipeline.has_children:
                 changes += iterator.changes - before
                 may_have_children = may_have_children or not iterator.ignored
@@ -60,13 +64,14 @@ class Looks:
             cost_s=time.thread_time() - began_cpu_s - described_cpu_s,
         )
 
-    def period_s(self, now_s: float) -> float:
+    def period_s(self, now_s: float, spent_s: float) -> float:
         """Seconds until the next look.
 
         Args:
           now_s: `perf_counter`.
+          spent_s: CPU time of the poller so far, seconds.
         """
-        return self._pace.period_s(now_s)
+        return self._pace.period_s(now_s, spent_s)
 
     def await_ends(self, patience_s: float) -> None:
         """Returns when no iterator is being dropped by another thread at this moment, or patience ends."""

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tensorboard_plugin_plumber.capture.consumer import ConsumerMeter
+from tensorboard_plugin_plumber.capture.counters import Layout
 from tensorboard_plugin_plumber.capture.counts import Count, Now, as_message
 from tensorboard_plugin_plumber.capture.describe import Description
 from tensorboard_plugin_plumber.capture.edges import rests_on_looks
@@ -39,6 +40,7 @@ class FollowedPipeline:
       dataset: weakly, to know it again.
 
     Attributes:
+      layout: of its iterators' counters.
       has_children: operators of it may come and go, and how much these did rests on looks.
     """
 
@@ -54,7 +56,8 @@ class FollowedPipeline:
         self.starts = EpochStarts()
         self.pool = PoolTimes()
         self.on_lock = PoolOnLock()
-        self.has_children = rests_on_looks(self.message.running, description.bodies)
+        self.layout = Layout(self.message.running, {root for roots in description.bodies for root in roots})
+        self.has_children = rests_on_looks(self.layout.places)
         self.may_wait = any(operator.function.may_wait for operator in self.message.operators)
         # As the iterator that was looked at last has it.
         self.autotune: m.Autotune | None = None
@@ -90,6 +93,14 @@ class FollowedPipeline:
         self._ended = [a + b for a, b in zip(self._ended, counts, strict=True)]
         if self._is_whole(iterator, counts):
             self._whole.add(counts)
+
+    def note_parameters(self) -> None:
+        """Puts AUTOTUNE's parameters into the message as they are first known; there they stay for good."""
+        for iterator in self._followed:
+            self._take_now(iterator)
+        for running, now in zip(self.message.running, self._now, strict=True):
+            if not running.parameters:
+                running.parameters.extend(one.message() for one in now.parameters)
 
     def calls_matter(self) -> bool:
         """Whether what calls cost beside their kernels can be as much as a fiftieth of all work."""

@@ -11,17 +11,20 @@ _FIRST_S = 2.0
 # Elsewhere for the first steps only; and at the beginning of each later epoch, which may be short.
 _AGAIN_S = 0.3
 _FIRST_PERIOD_S = 0.03
-_FIRST_SHARE = 0.01
+_FIRST_SHARE = 0.006
 # While children come and go: what is made up of those nobody saw rests on those that looks find.
 _CLOSE_PERIOD_S = 0.03
 _CLOSE_SHARE = 0.002
-_FAR_PERIOD_S = 0.4
+# With each of the first samples: what a look and a sample need is warm for both then.
+_FAR_PERIOD_S = 1.0
 # The model holds the last 100 gaps: a look every 50 steps misses none.
 _STEPS_PER_LOOK = 50
 _SHORTEST_PERIOD_S = 0.02
 _LONGEST_PERIOD_S = 5.0
 # Of a core, for the looks; samples and what is done once come on top.
 _SHARE = 0.0015
+# Of a core, for all that the thread does. Beyond that the looks take half of their shares until it is made up for.
+_WHOLE_SHARE = 0.003
 # Iterators that come in quick succession are looked at together.
 _BETWEEN_WAKES_S = 0.1
 # Of the looks find new children.
@@ -34,6 +37,7 @@ class Pace:
     """Chooses the time between looks."""
 
     def __init__(self) -> None:
+        self._began_s = time.perf_counter()
         self._fast_until_s = self._first_until_s = 0.0
         self._may_have_children = True
         self._new_children = 0.0
@@ -53,13 +57,13 @@ class Pace:
             self._first_until_s = now_s + _FIRST_S
 
     def looked(
-        self, now_s: float, *, steps: int, new_children: bool, may_have_children: bool, cost_s: float
+        self, now_s: float, *, steps: float, new_children: bool, may_have_children: bool, cost_s: float
     ) -> None:
         """A look was taken.
 
         Args:
           now_s: `perf_counter` of the look.
-          steps: root elements since the last look, of the fastest pipeline.
+          steps: root elements since the last look of which the model holds the gaps, of the fastest pipeline.
           new_children: operators have come or gone since the last look whose counts rest on looks.
           may_have_children: such operators may come, or nobody knows yet.
           cost_s: CPU time that the look took.
@@ -74,14 +78,21 @@ class Pace:
         smoothing = _SMOOTHING if cost_s > self._cost_s else _FALLING
         self._cost_s += smoothing * (cost_s - self._cost_s) if self._cost_s else cost_s
 
-    def period_s(self, now_s: float) -> float:
-        """Seconds until the next look."""
+    def period_s(self, now_s: float, spent_s: float = 0.0) -> float:
+        """Seconds until the next look.
+
+        Args:
+          now_s: `perf_counter`.
+          spent_s: CPU time of the thread so far, seconds.
+        """
         fast = now_s < self._fast_until_s or (self._may_have_children and now_s < self._first_until_s)
         close = self._new_children > _BUSY_CHILDREN
         period = _FIRST_PERIOD_S if fast else _CLOSE_PERIOD_S if close else _FAR_PERIOD_S
         if self._steps_per_s > 0:
             period = min(period, max(_SHORTEST_PERIOD_S, _STEPS_PER_LOOK / self._steps_per_s))
         share = _FIRST_SHARE if fast else _CLOSE_SHARE if close else _SHARE
+        if not fast and spent_s > _WHOLE_SHARE * (now_s - self._began_s):
+            share /= 2
         return min(_LONGEST_PERIOD_S, max(period, self._cost_s / share))
 
 

@@ -23,6 +23,8 @@ from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 # The interval doubles every so many samples: a week of them stays small.
 _SAMPLES_PER_INTERVAL = 1000
+# A look that would come so much later than a sample is taken with it.
+_NEARLY = 1.2
 
 
 class Recorder:
@@ -85,8 +87,20 @@ class Recorder:
         self._next_sample_s = max(self._next_sample_s + interval_s, now_s + interval_s / 2)
         return True
 
+    def fitting(self, period_s: float) -> float:
+        """A period of looks of about that length, seconds, so that one of them is when the next sample is due.
+
+        Where looks are to be farther apart than samples, samples wait for them.
+        """
+        left_s = self._next_sample_s - time.perf_counter()
+        if left_s <= 0 or period_s > _NEARLY * left_s:
+            return period_s
+        return left_s / max(1, round(left_s / period_s))
+
     def make_graph(self, pipelines: Sequence[FollowedPipeline]) -> None:
         """Makes a graph record ready to be sent."""
+        for pipeline in pipelines:
+            pipeline.note_parameters()
         self._outgoing.append(
             m.GraphRecord(
                 format_version=FORMAT_VERSION,

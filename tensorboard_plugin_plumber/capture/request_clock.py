@@ -19,16 +19,16 @@ from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.eager import context
 
 from tensorboard_plugin_plumber.capture.consumer import PAUSE_S, WAIT_S, ConsumerMeter, Gaps
+from tensorboard_plugin_plumber.capture.once import Once
 
 # Of an iterator: what is called with the begin and end of each of its requests.
 _ATTRIBUTE = "_plumber_note_request"
 # Requests that are kept between two looks.
-_SIZE = 4096
+_SIZE = 1024
+# Of more than that, those that are looked at.
+_TAIL = 256
 # Requests that are under way, or answered and not noted yet.
 _IN_FLIGHT = 2
-
-_lock = threading.Lock()
-_installed = False
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,12 @@ class RequestClock:
     def take(self) -> Noted:
         """What was noted since the last call."""
         count = len(self._notes)
-        taken = [self._notes.popleft() for _ in range(count)]
+        if count >= _SIZE:
+            # Steps as short as these are all alike: some tell enough of them.
+            taken = list(self._notes)[-_TAIL:]
+            self._notes.clear()
+        else:
+            taken = [self._notes.popleft() for _ in range(count)]
         self._call(self._note_thread)
         return Noted(taken, count < _SIZE)
 
@@ -93,15 +98,11 @@ def attach(iterator: Any) -> RequestClock | None:
     return RequestClock(iterator)
 
 
+@Once
 def _install() -> None:
-    global _installed
-    with _lock:
-        if _installed:
-            return
-        _installed = True
-        iterator = iterator_ops.OwnedIterator
-        setattr(iterator, _ATTRIBUTE, None)
-        iterator._next_internal = noting(iterator._next_internal)
+    iterator = iterator_ops.OwnedIterator
+    setattr(iterator, _ATTRIBUTE, None)
+    iterator._next_internal = noting(iterator._next_internal)
 
 
 def noting(original: Any) -> Any:

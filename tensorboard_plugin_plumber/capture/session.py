@@ -41,7 +41,8 @@ _FIRST_INTERVAL_S = 1.0
 _PATIENCE_S = 10.0
 # For iterators that other threads are just dropping.
 _ENDS_S = 0.5
-# Probes of the interpreter lock at each look, and the time between looks, where nobody trains meanwhile.
+# Probes of the interpreter lock at each look; likewise, and the time between looks, where nobody trains meanwhile.
+_LOCK_PROBES = 2
 _LOCK_PROBES_ALONE = 5
 _LOCK_PERIOD_ALONE_S = 0.05
 
@@ -82,7 +83,7 @@ class CaptureSession:
         self._looks = Looks(kind, self._registry)
         self._recorder = Recorder(kind, sink, interval_s)
         self._phase: Phase | None = None
-        self._lock_probes = _LOCK_PROBES_ALONE if consumer == m.CONSUMER_NONE else 1
+        self._lock_probes = _LOCK_PROBES_ALONE if consumer == m.CONSUMER_NONE else _LOCK_PROBES
         self._poller = Poller(self._tick, self.fail)
         self._quiet = False
         self._stopped = False
@@ -263,10 +264,10 @@ class CaptureSession:
         self._look_up_files()
         if sample_due:
             self._calibrate()
-        period_s = self._looks.period_s(now_s)
+        period_s = self._recorder.fitting(self._looks.period_s(now_s, self._poller.cpu_s))
         with guard.protect("probe the interpreter lock"):
             probed = self._recorder.probe_lock(self._registry.pipelines, self._lock_probes)
-            if probed and self._lock_probes > 1:
+            if probed and self._lock_probes == _LOCK_PROBES_ALONE:
                 period_s = min(period_s, _LOCK_PERIOD_ALONE_S)
         return period_s
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from tensorboard_plugin_plumber.capture import graphs
+from tensorboard_plugin_plumber.capture import cardinality, construction, graphs
 from tensorboard_plugin_plumber.capture.graphs import Node
 from tensorboard_plugin_plumber.capture.written import Written
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 AUTOTUNE = -1
-INFINITE = -1
-UNKNOWN = -2
+INFINITE = cardinality.INFINITE
+UNKNOWN = cardinality.UNKNOWN
 # Functions of these are called for every element they deliver or take.
 _CALLS = frozenset(
     {
@@ -44,6 +44,19 @@ _BUFFERS = {
     "ShuffleAndRepeatDataset": "buffer_size",
     "ParallelInterleaveDataset": "buffer_output_elements",
 }
+
+
+def options_of(dataset: Any) -> Any:
+    """The options in force; as Python keeps them, for the first question to TensorFlow takes milliseconds."""
+    stack = [dataset]
+    while stack:
+        one = stack.pop()
+        inputs = construction.inputs_of(one)
+        # What was made from a variant has options that only TensorFlow knows.
+        if type(one).__name__ == "_VariantDataset" or getattr(one, "_options_attr", None) is None:
+            return dataset.options()
+        stack += inputs
+    return dataset._options_attr
 
 
 def usable_cores() -> int:
@@ -158,9 +171,7 @@ def cardinality_of(operator: Written) -> int:
     """Elements of one pass: what TensorFlow says of the live object, else by the operator's rule."""
     dataset = operator.pair.dataset
     if dataset is not None and hasattr(getattr(dataset, "_variant_tensor", None), "numpy"):
-        from tensorflow.python.ops import gen_dataset_ops
-
-        return int(gen_dataset_ops.dataset_cardinality(dataset._variant_tensor).numpy())
+        return cardinality.cardinality_of(dataset)
     return _cardinality(operator.head)
 
 

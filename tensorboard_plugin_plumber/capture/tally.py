@@ -40,23 +40,28 @@ class Tally:
     """Sums of one iterator.
 
     Args:
-      running: its operators.
+      of_operators: `kinds` of its operators.
       where: of the operators.
+      led_by: `leads` of the operators.
       at_start: `flushed` when the iterator was made.
     """
 
     def __init__(
-        self, running: Sequence[m.RunningOperator], where: Sequence[Place], at_start: Mapping[str, int]
+        self,
+        of_operators: Sequence[str],
+        where: Sequence[Place],
+        led_by: Sequence[int],
+        at_start: Mapping[str, int],
     ) -> None:
-        self._kinds = [normal(op.type) for op in running]
+        self._kinds = of_operators
         self._where = where
-        self._leads = _leads(where)
+        self._leads = led_by
         self._base: dict[str, float] = dict(at_start)
         self._flushed = at_start
         self._counts: dict[int, int] = {}
         self._added: dict[int, float] = {}
         self._sums: dict[str, float] = dict(at_start)
-        self._estimate = [0.0] * len(running)
+        self._estimate = [0.0] * len(where)
         self._looks = 0
         # By kind: looks at which some node of it was no operator's.
         self._strange: collections.Counter[str] = collections.Counter()
@@ -199,10 +204,15 @@ class Tally:
         return True
 
 
-def _leads(where: Sequence[Place]) -> list[int]:
+def kinds(running: Sequence[m.RunningOperator]) -> tuple[str, ...]:
+    """By operator: the name under which `flushed` has its elements."""
+    return tuple(normal(op.type) for op in running)
+
+
+def leads(where: Sequence[Place]) -> list[int]:
     """By operator: the one above it, or itself, whose elements are as many as its own but for what is held."""
-    leads: list[int] = []
+    found: list[int] = []
     for i, place in enumerate(where):
         tied = place.edge in _TIED and (place.edge is not Edge.BODY or len(where[place.consumer].bodies) == 1)
-        leads.append(leads[place.consumer] if tied and place.consumer >= 0 else i)
-    return leads
+        found.append(found[place.consumer] if tied and place.consumer >= 0 else i)
+    return found

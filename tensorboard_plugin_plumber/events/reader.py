@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from tensorboard.compat.proto import event_pb2
 
 from tensorboard_plugin_plumber.events import layout, metadata
+from tensorboard_plugin_plumber.events.compact import Restorer
 from tensorboard_plugin_plumber.events.record_file import Records, read_records
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 from tensorboard_plugin_plumber.schema.recording import Recording
@@ -324,8 +325,10 @@ class _Journal:
 
     def _recording(self, session: _Session, notes: Sequence[str]) -> Recording:
         assert session.graph is not None
-        samples = tuple(session.samples[sequence] for sequence in sorted(session.samples))
-        return Recording(self._run, self._host, session.graph, samples, tuple(notes))
+        graph = session.graph
+        restorer = Restorer(graph)
+        samples = tuple(restorer.restore(session.samples[sequence]) for sequence in sorted(session.samples))
+        return Recording(self._run, self._host, graph, samples, tuple(notes))
 
     def _add_graph(self, graph: m.GraphRecord) -> None:
         if self._is_too_new(graph.format_version):

@@ -13,6 +13,7 @@ from typing import BinaryIO, Protocol
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, types_pb2
 
 from tensorboard_plugin_plumber.events import layout, metadata
+from tensorboard_plugin_plumber.events.compact import compact
 from tensorboard_plugin_plumber.events.record_file import masked_crc32c
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
@@ -52,6 +53,9 @@ class EventWriter:
         *,
         open_remote: Callable[[str], _Output] | None = None,
     ) -> None:
+        self._graph: m.GraphRecord | None = None
+        # Tags whose metadata this file has: TensorBoard keeps only the first of each.
+        self._described: set[str] = set()
         self._claim = layout.directory_for(log_dir)
         try:
             # The process id and the number keep apart what is opened within one second.
@@ -73,13 +77,13 @@ class EventWriter:
 
     def write_graph(self, record: m.GraphRecord) -> None:
         """Writes a graph record."""
+        self._graph = record
         self._write_summary(metadata.GRAPH_TAG, GRAPH_DESCRIPTION, record.SerializeToString(), time.time())
 
     def write_sample(self, record: m.SampleRecord) -> None:
-        """Writes a sample record."""
-        self._write_summary(
-            metadata.SAMPLE_TAG, SAMPLE_DESCRIPTION, record.SerializeToString(), record.wall_time_s
-        )
+        """Writes a sample record, without what the last graph record says."""
+        content = compact(record, self._graph).SerializeToString()
+        self._write_summary(metadata.SAMPLE_TAG, SAMPLE_DESCRIPTION, content, record.wall_time_s)
 
     def close(self) -> None:
         """Closes the file and lets another process have the directory's name."""
@@ -102,10 +106,12 @@ class EventWriter:
         self._last_step = max(self._last_step + 1, int(wall_time_s * 1000))
         value = summary_pb2.Summary.Value(
             tag=tag,
-            metadata=metadata.create_summary_metadata(description=description),
             tensor=tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[content]),
         )
         value.tensor.tensor_shape.SetInParent()  # rank 0
+        if tag not in self._described:
+            self._described.add(tag)
+            value.metadata.CopyFrom(metadata.create_summary_metadata(description=description))
         self._write(
             event_pb2.Event(
                 wall_time=wall_time_s, step=self._last_step, summary=summary_pb2.Summary(value=[value])

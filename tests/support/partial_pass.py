@@ -9,9 +9,10 @@ import tensorflow as tf
 
 from tensorboard_plugin_plumber.capture import iterators
 from tensorboard_plugin_plumber.capture.align import align
-from tensorboard_plugin_plumber.capture.counters import IteratorCounters
+from tensorboard_plugin_plumber.capture.counters import IteratorCounters, Layout
 from tensorboard_plugin_plumber.capture.counts import as_message
 from tensorboard_plugin_plumber.capture.describe import Description, describe
+from tensorboard_plugin_plumber.capture.flushed import flushed
 from tensorboard_plugin_plumber.capture.passes import read_to_end
 from tensorboard_plugin_plumber.model.windows import Windows, windows_of
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
@@ -30,7 +31,7 @@ class PartialPass:
         self._description: Description = describe(dataset, role="trace")
         self.pipeline = self._description.pipeline
         bodies = {root for roots in self._description.bodies for root in roots}
-        self._counters = IteratorCounters(self.pipeline.running, bodies)
+        self._counters = IteratorCounters(Layout(self.pipeline.running, bodies), flushed())
         self._iterator = iter(dataset)
         self._mapping: dict[int, int] = {}
         self._records: list[m.SampleRecord] = []
@@ -50,7 +51,7 @@ class PartialPass:
     def _look(self) -> None:
         model: Any = iterators.parse_model(self._iterator_model())
         self._mapping = align(self._description, model, self._mapping)
-        self._counters.observe(model, self._mapping)
+        self._counters.observe(model, self._mapping, flushed=flushed())
         counts = self._counters.counts()
         sample = m.PipelineSample(
             pipeline=0,

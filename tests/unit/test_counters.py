@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tensorflow.core.framework import model_pb2
 
-from tensorboard_plugin_plumber.capture.counters import IteratorCounters
+from tensorboard_plugin_plumber.capture.counters import IteratorCounters, Layout
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 # A flat_map (its input: a range) of a map over a filter over a range.
@@ -52,7 +52,7 @@ def test_parameters_are_all_there_with_the_value_in_force() -> None:
     node.parameters.add(name="parallelism", value=7, state_value=2, min=1, max=16, tunable=True)
     node.parameters.add(name="cycle_length", value=4, min=4, max=4)
     model.node(2, 1, 1, 10)
-    counters = IteratorCounters(CHAIN, [])
+    counters = IteratorCounters(Layout(CHAIN, []))
 
     counters.observe(model.proto, model.mapping, 0.0)
     parallelism, cycle = counters.now()[0].parameters
@@ -71,7 +71,7 @@ def test_parameters_are_all_there_with_the_value_in_force() -> None:
 
 def test_spread_is_of_pairs_of_looks_between_which_elements_were_finished() -> None:
     model = Model()
-    counters = IteratorCounters(CHAIN, [])
+    counters = IteratorCounters(Layout(CHAIN, []))
     # elements and time: the first has the first call in it; at the third look only time has passed
     for look, (elements, time_ns) in enumerate([(1, 9000), (3, 9400), (3, 9500), (7, 10300)]):
         model.node(1, 0, 0, elements, time_ns)
@@ -86,7 +86,7 @@ def test_spread_is_of_pairs_of_looks_between_which_elements_were_finished() -> N
 def test_spread_of_an_iterator_begins_where_the_session_does() -> None:
     model = Model()
     model.node(1, 0, 0, 100, 1_000_000)
-    counters = IteratorCounters(CHAIN, [])
+    counters = IteratorCounters(Layout(CHAIN, []))
     counters.observe(model.proto, model.mapping, 0.0)
     counters.start_here()
     model.node(1, 0, 0, 110, 1_100_000)
@@ -105,7 +105,7 @@ def test_long_children_are_seen_more_often_and_count_no_more_for_that() -> None:
     model = Model()
     model.node(1, 0, 0, 0)
     model.node(2, 1, 1, 0)
-    counters = IteratorCounters(FLAT_MAP, [2])
+    counters = IteratorCounters(Layout(FLAT_MAP, [2]))
     next_look_ms, now_ms, made, kept, taken, next_id = 1.0, 0.0, 0, 0, 0, 3
     for child in range(6000):
         size, each = (90, 10) if child % 11 == 0 else (10, 1)
@@ -144,7 +144,7 @@ def test_children_within_children_are_counted_by_the_ids_that_were_given() -> No
         m.RunningOperator(type="Range", parent=2, in_body=True),
     ]
     model = Model()
-    counters = IteratorCounters(running, [2, 4])
+    counters = IteratorCounters(Layout(running, [2, 4]))
     model.node(1, 0, 0, 0)
     model.node(2, 1, 1, 0)
     next_id, opened, kept = 3, 0, 0
@@ -172,7 +172,7 @@ def children_by_sums(*, root_added: int) -> float:
     """Elements of the range under the filter, where looks find one child and sums tell of the rest."""
     model = Model()
     at_start = {"Root": 5, "Range": 7, "Map": 0, "Filter": 0, "FlatMap": 0}
-    counters = IteratorCounters(FLAT_MAP, [2], at_start)
+    counters = IteratorCounters(Layout(FLAT_MAP, [2]), at_start)
     model.node(1, 0, 0, 100)
     model.node(2, 1, 1, 50)
     for id_, index, above, elements in ((3, 2, 1, 2), (4, 3, 3, 2), (5, 4, 4, 4)):

@@ -89,7 +89,7 @@ def test_requests_that_were_not_kept_are_not_made_up() -> None:
 
     # THEN no gap spans what was lost, and of the time in between no more than steps take is active
     assert join.sees_all
-    assert meter.joined_steps == 18 + request_clock._SIZE - 1
+    assert meter.joined_steps == 18 + request_clock._TAIL - 1
     assert meter.gap_s / meter.joined_steps == pytest.approx(0.009)
     assert meter.active_s == pytest.approx(50.2, abs=0.05)
 
@@ -166,6 +166,6 @@ def test_a_request_costs_next_to_nothing() -> None:
         noting(iterator)
     cost_s = (time.perf_counter() - began_s) / 10_000
 
-    assert len(clock.take().times_s) == request_clock._SIZE
+    assert len(clock.take().times_s) == request_clock._TAIL
     # Some microseconds even on a crowded machine.
     assert cost_s < 20e-6

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tensorboard_plugin_plumber.capture.align import align
-from tensorboard_plugin_plumber.capture.counters import IteratorCounters
+from tensorboard_plugin_plumber.capture.counters import IteratorCounters, Layout
 from tensorboard_plugin_plumber.capture.describe import Description, describe
 from tensorboard_plugin_plumber.model.estimate import estimate, limits_of
 from tensorboard_plugin_plumber.model.rows import rows_of
@@ -47,9 +47,8 @@ def measure(dataset: Any, steps: int | None = None) -> Measured:
     options.threading.private_threadpool_size = 2
     dataset = dataset.with_options(options)
     description = describe(dataset, role="trace")
-    counters = IteratorCounters(
-        description.pipeline.running, {index for bodies in description.bodies for index in bodies}
-    )
+    bodies = {index for bodies in description.bodies for index in bodies}
+    counters = IteratorCounters(Layout(description.pipeline.running, bodies))
     unmapped: set[str] = set()
     drawn = 0
     iterator = iter(dataset)
