@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import io
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -26,18 +27,21 @@ _METHODS: Mapping[str, str] = {
     "LegacyParallelInterleave": "interleave",
     "ParallelBatch": "batch",
     "ParallelFilter": "filter",
-    "PaddedBatch": "padded_batch",
-    "FlatMap": "flat_map",
     "TFRecord": "TFRecordDataset",
     "TextLine": "TextLineDataset",
     "FixedLengthRecord": "FixedLengthRecordDataset",
     "TensorSlice": "from_tensor_slices",
     "Tensor": "from_tensors",
     "Generator": "from_generator",
-    "ListFiles": "list_files",
-    "TakeWhile": "take_while",
-    "GroupByWindow": "group_by_window",
-    "RaggedBatch": "ragged_batch",
+}
+#: The kinds of change that are settings of one call.
+_PATCHED = {
+    a.CHANGE_KIND_PARALLELISM,
+    a.CHANGE_KIND_PREFETCH,
+    a.CHANGE_KIND_CACHE,
+    a.CHANGE_KIND_THREADPOOL,
+    a.CHANGE_KIND_ORDER,
+    a.CHANGE_KIND_UNBOUNDED,
 }
 #: More than this is no file that somebody wrote.
 _LARGEST_BYTES = 4 << 20
@@ -92,6 +96,9 @@ def patch_of(analysis: a.Analysis, *, since_s: float | None = None) -> Patch:
         if row is None or not row.source_path or not row.source_line:
             instructions.append(_instruction(change, row, "its line is not known"))
             continue
+        if change.kind not in _PATCHED:
+            instructions.append(_instruction(change, row, "it takes more than a setting"))
+            continue
         _want(wanted.setdefault(operator, _Wanted()), change)
     by_file: dict[str, list[str]] = {}
     for operator in wanted:
@@ -108,19 +115,24 @@ def patch_of(analysis: a.Analysis, *, since_s: float | None = None) -> Patch:
 
 
 def _want(wanted: _Wanted, change: a.Change) -> None:
+    from tensorboard_plugin_plumber.patch.edits import DATA_MODULE
+
     wanted.changes.append(change)
-    number, word = change.to.number, change.to.word
+    word = change.to.word
+    number = f"{DATA_MODULE}.AUTOTUNE" if word == "autotune" else str(change.to.number)
     if change.kind == a.CHANGE_KIND_PARALLELISM:
-        wanted.arguments["num_parallel_calls"] = "tf.data.AUTOTUNE" if word == "autotune" else str(number)
+        wanted.arguments["num_parallel_calls"] = number
     elif change.kind == a.CHANGE_KIND_ORDER:
         wanted.arguments["deterministic"] = "False"
+    elif change.kind == a.CHANGE_KIND_UNBOUNDED:
+        wanted.arguments["use_unbounded_threadpool"] = "True"
     elif change.kind == a.CHANGE_KIND_THREADPOOL:
         wanted.options.append(f"threading.private_threadpool_size = {number}")
     elif change.kind == a.CHANGE_KIND_CACHE:
         # A cache stands before the prefetch of the same output.
         wanted.appended.insert(0, ".cache()" if word == "memory" else f".cache({word!r})")
     elif change.kind == a.CHANGE_KIND_PREFETCH:
-        wanted.appended.append(f".prefetch({'tf.data.AUTOTUNE' if word == 'autotune' else number})")
+        wanted.appended.append(f".prefetch({number})")
 
 
 def _patched_file(
@@ -213,9 +225,8 @@ def _depth(row: a.OperatorRow, by_id: Mapping[str, a.OperatorRow]) -> int:
 
 
 def _hands_on(inner: a.OperatorRow, outer: a.OperatorRow, by_id: Mapping[str, a.OperatorRow]) -> bool:
+    # From within a function too: one that stands on the line of its operator is a lambda, and ends before it.
     while inner.parent in by_id:
-        if inner.in_body:
-            return False
         inner = by_id[inner.parent]
         if inner.id == outer.id:
             return True
@@ -224,7 +235,7 @@ def _hands_on(inner: a.OperatorRow, outer: a.OperatorRow, by_id: Mapping[str, a.
 
 def method_of(type_: str) -> str:
     """ "ParallelMap" -> "map": how the user calls what makes an operator of this type."""
-    return _METHODS.get(type_, type_.lower())
+    return _METHODS.get(type_) or re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", type_).lower()
 
 
 def _root(rows: Iterable[a.OperatorRow]) -> str:

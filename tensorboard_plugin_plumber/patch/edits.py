@@ -5,16 +5,20 @@ Importing this module loads LibCST.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
+#: Stands in an edit's code for the module tf.data, by whatever name the file has it.
+DATA_MODULE = "__tf_data__"
 #: Position of the arguments that a plan sets, where they are given without their names.
 _POSITIONS: Mapping[str, Mapping[str, int]] = {
-    "map": {"num_parallel_calls": 1, "deterministic": 2},
+    "map": {"num_parallel_calls": 1, "deterministic": 2, "use_unbounded_threadpool": 4},
     "interleave": {"cycle_length": 1, "block_length": 2, "num_parallel_calls": 3, "deterministic": 4},
     "batch": {"num_parallel_calls": 2, "deterministic": 3},
     "prefetch": {"buffer_size": 0},
@@ -66,9 +70,18 @@ def edited(source: str, edits: Sequence[Edit]) -> str:
       SyntaxError: the source is no Python that this version understands.
     """
     try:
-        wrapper = MetadataWrapper(cst.parse_module(source))
+        return _edited(source, edits)
     except cst.ParserSyntaxError as error:
         raise SyntaxError(str(error)) from error
+    except RecursionError as error:
+        raise CannotEdit("the file nests its calls too deeply") from error
+
+
+def _edited(source: str, edits: Sequence[Edit]) -> str:
+    module = cst.parse_module(source)
+    if module.code != source:
+        raise CannotEdit("the file cannot be written as it was read")
+    wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
     finder = _Finder()
     wrapper.visit(finder)
     chosen: dict[cst.Call, Edit] = {}
@@ -78,7 +91,9 @@ def edited(source: str, edits: Sequence[Edit]) -> str:
             raise CannotEdit("two changes meet at one call")
         chosen[call] = edit
     changed = wrapper.module.visit(_Editor(chosen, finder)).code
-    compile(changed, "<patched>", "exec")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the user's own code
+        compile(changed, "<patched>", "exec")
     return changed
 
 
@@ -92,8 +107,11 @@ class _Finder(cst.CSTVisitor):
         self.calls: list[tuple[int, str, tuple[int, int], cst.Call]] = []
         self.statements: dict[cst.Call, cst.SimpleStatementLine] = {}
         self.names: set[str] = set()
-        self.tensorflow: str | None = None
         self._statement: list[cst.SimpleStatementLine] = []
+        # The functions around what is visited, and for each import of tf.data its line, those around it, and its name.
+        self._functions: list[cst.FunctionDef] = []
+        self._imports: list[tuple[int, tuple[cst.FunctionDef, ...], str]] = []
+        self._places: dict[cst.SimpleStatementLine, tuple[int, tuple[cst.FunctionDef, ...]]] = {}
 
     def call_at(self, place: Place) -> cst.Call:
         found = [
@@ -103,6 +121,8 @@ class _Finder(cst.CSTVisitor):
         ]
         if not found:
             raise CannotEdit(f"there is no call of {place.method} at line {place.line} any more")
+        if len(found) < place.calls:
+            raise CannotEdit(f"line {place.line} runs more than once for this pipeline")
         if len(found) != place.calls:
             raise CannotEdit(f"line {place.line} calls {place.method} {len(found)} times, not {place.calls}")
         return sorted(found, key=lambda one: one[0])[place.rank][1]
@@ -110,12 +130,48 @@ class _Finder(cst.CSTVisitor):
     def visit_Name(self, node: cst.Name) -> None:
         self.names.add(node.value)
 
+    def data_module(self, statement: cst.SimpleStatementLine) -> str:
+        """How the module tf.data is called where a statement stands.
+
+        Raises:
+          CannotEdit: it has no name there.
+        """
+        line, functions = self._places[statement]
+        for imported, around, name in reversed(self._imports):
+            # What a function imports is known only inside it; what the module imports, also in functions above it.
+            if around == functions[: len(around)] and (imported < line or len(around) < len(functions)):
+                return name
+        raise CannotEdit("the file does not import tensorflow by name")
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        self._functions.append(node)
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef) -> None:
+        self._functions.pop()
+
     def visit_Import(self, node: cst.Import) -> None:
         for alias in node.names:
-            if alias.evaluated_name == "tensorflow":
-                self.tensorflow = alias.evaluated_alias or "tensorflow"
+            if alias.evaluated_name in ("tensorflow", "tensorflow.compat.v2"):
+                self._note_import(node, f"{alias.evaluated_alias or alias.evaluated_name}.data")
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
+        if isinstance(node.names, cst.ImportStar) or node.relative:
+            return
+        module = cst.helpers.get_full_name_for_node(node.module) if node.module is not None else None
+        for alias in node.names:
+            name = alias.evaluated_alias or alias.evaluated_name
+            if (module, alias.evaluated_name) == ("tensorflow", "data"):
+                self._note_import(node, name)
+            elif (module, alias.evaluated_name) == ("tensorflow.compat", "v2"):
+                self._note_import(node, f"{name}.data")
+
+    def _note_import(self, node: cst.CSTNode, name: str) -> None:
+        position: Any = self.get_metadata(PositionProvider, node)
+        self._imports.append((position.start.line, tuple(self._functions), name))
 
     def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> None:
+        position: Any = self.get_metadata(PositionProvider, node)
+        self._places[node] = (position.start.line, tuple(self._functions))
         self._statement.append(node)
 
     def leave_SimpleStatementLine(self, original_node: cst.SimpleStatementLine) -> None:
@@ -148,14 +204,45 @@ class _Editor(cst.CSTTransformer):
             return updated_node
         call: cst.Call = updated_node
         for name, value in edit.arguments.items():
-            call = _with_argument(call, edit.place.method, name, value)
-        appended = list(edit.appended)
+            call = _with_argument(call, edit.place.method, name, self._named(original_node, value))
+        appended = [self._named(original_node, code) for code in edit.appended]
         if edit.options:
             appended.append(f".with_options({self._options(original_node, edit.options)})")
         dot = updated_node.func.dot if isinstance(updated_node.func, cst.Attribute) else cst.Dot()
         for code in appended:
             call = _appended(call, code, dot)
+        if appended and call.rpar:  # a chain's last call: its comment stands before the parenthesis
+            behind = call.rpar[0].whitespace_before
+            kept = _with_comment_first(call, behind, len(appended))
+            if kept is not None:
+                closing = call.rpar[0].with_changes(whitespace_before=_without_comment(behind))
+                return kept.with_changes(rpar=(closing, *call.rpar[1:]))
         return call
+
+    def leave_Attribute(
+        self, original_node: cst.Attribute, updated_node: cst.Attribute
+    ) -> cst.BaseExpression:
+        """A comment behind a call to which others were appended stays on the line of that call."""
+        edit = self._chosen.get(original_node.value) if isinstance(original_node.value, cst.Call) else None
+        if edit is None or not (edit.appended or edit.options):
+            return updated_node
+        behind = updated_node.dot.whitespace_before
+        kept = _with_comment_first(
+            cst.ensure_type(updated_node.value, cst.Call), behind, len(edit.appended) + bool(edit.options)
+        )
+        if kept is None:
+            return updated_node
+        dot = updated_node.dot.with_changes(whitespace_before=_without_comment(behind))
+        return updated_node.with_changes(value=kept, dot=dot)
+
+    def _named(self, call: cst.Call, code: str) -> str:
+        """The code with the file's own name for tf.data."""
+        if DATA_MODULE not in code:
+            return code
+        statement = self._finder.statements.get(call)
+        if statement is None:
+            raise CannotEdit("the call stands in the head of a compound statement")
+        return code.replace(DATA_MODULE, self._finder.data_module(statement))
 
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
@@ -171,19 +258,21 @@ class _Editor(cst.CSTTransformer):
         statement = self._finder.statements.get(call)
         if statement is None:
             raise CannotEdit("the call stands in the head of a compound statement")
-        if self._finder.tensorflow is None:
-            raise CannotEdit("the file does not import tensorflow by name")
-        name = next(
-            one for one in ("options", "data_options", "plumber_options") if one not in self._finder.names
-        )
+        name = next(one for one in _option_names() if one not in self._finder.names)
+        self._finder.names.add(name)
         lines = [
-            f"{name} = {self._finder.tensorflow}.data.Options()",
+            f"{name} = {self._finder.data_module(statement)}.Options()",
             *(f"{name}.{one}" for one in settings),
         ]
         self._before.setdefault(statement, []).extend(
             cst.ensure_type(cst.parse_statement(line), cst.SimpleStatementLine) for line in lines
         )
         return name
+
+
+def _option_names() -> Iterator[str]:
+    yield from ("options", "data_options")
+    yield from (f"data_options_{i}" for i in itertools.count(2))
 
 
 def _with_argument(call: cst.Call, method: str, name: str, value: str) -> cst.Call:
@@ -248,6 +337,28 @@ def _with_comment_of(
     if not isinstance(layout, cst.ParenthesizedWhitespace):
         return space if space.first_line.comment or space.empty_lines else layout
     return layout.with_changes(first_line=space.first_line, empty_lines=space.empty_lines)
+
+
+def _with_comment_first(
+    call: cst.Call, behind: cst.BaseParenthesizableWhitespace, appended: int
+) -> cst.Call | None:
+    """The call with the comment of `behind` in front of the first of its `appended` last calls.
+
+    None where there is no comment, or where the appended calls stand on the line of the call itself.
+    """
+    func = call.func
+    if not isinstance(behind, cst.ParenthesizedWhitespace) or behind.first_line.comment is None:
+        return None
+    if not isinstance(func, cst.Attribute):
+        return None
+    if appended > 1:
+        inner = _with_comment_first(cst.ensure_type(func.value, cst.Call), behind, appended - 1)
+        return None if inner is None else call.with_changes(func=func.with_changes(value=inner))
+    before = func.dot.whitespace_before
+    if not isinstance(before, cst.ParenthesizedWhitespace):
+        return None
+    dot = func.dot.with_changes(whitespace_before=before.with_changes(first_line=behind.first_line))
+    return call.with_changes(func=func.with_changes(dot=dot))
 
 
 def _appended(call: cst.Call, code: str, dot: cst.Dot) -> cst.Call:
