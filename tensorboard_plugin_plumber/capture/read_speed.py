@@ -99,24 +99,26 @@ def measure(paths: Sequence[str]) -> ReadSpeed:
 
 
 def concave_hull(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The least concave function that is never below the points nor falls, at the points' own places.
+    """The corners of the least concave function that is never below the points nor falls.
 
     Args:
-      points: (readers, bytes/s), readers ascending; (0, 0) is taken to be one of them.
+      points: (readers, bytes/s), readers ascending.
+
+    Returns:
+      Some of the points: between them the function is linear, from nothing up to the first, flat behind the last.
     """
-    known = [(0.0, 0.0)]
+    corners = [(0.0, 0.0)]
     for x, y in points:
-        known.append((x, max(y, known[-1][1])))
+        if y <= corners[-1][1]:
+            continue
+        while len(corners) > 1 and _slope(corners[-2], corners[-1]) <= _slope(corners[-1], (x, y)):
+            del corners[-1]
+        corners.append((x, y))
+    return corners[1:]
 
-    def at(x: float) -> float:
-        return max(
-            y0 if x0 == x1 else y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-            for x0, y0 in known
-            for x1, y1 in known
-            if x0 <= x <= x1
-        )
 
-    return [(x, at(x)) for x, _ in known[1:]]
+def _slope(left: tuple[float, float], right: tuple[float, float]) -> float:
+    return (right[1] - left[1]) / (right[0] - left[0])
 
 
 def _parts(path: str) -> Iterator[_Part]:

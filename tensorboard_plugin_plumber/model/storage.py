@@ -63,9 +63,9 @@ def storage_of(pipeline: m.Pipeline, host: m.Host, windows: Windows) -> Storage:
             )
         )
     known = {
-        curve.device: StorageCurve(tuple(zip(curve.readers, curve.bytes_per_s, strict=True)))
+        curve.device: points
         for curve in host.storage
-        if curve.device in by_device and curve.readers and curve.past_page_cache
+        if curve.device in by_device and curve.past_page_cache and (points := _points_of(curve)) is not None
     }
     if not known:
         why = [curve.sentence for curve in host.storage if curve.device in by_device and curve.sentence]
@@ -90,6 +90,14 @@ def supposed_storage(pipeline: m.Pipeline, windows: Windows, bytes_per_s: float)
     """Storage of so many bytes/s, from which all comes that sources read; no shares if nobody knows how much."""
     read = _read_by_source(pipeline, windows.total())
     return Storage(StorageCurve(((1.0, bytes_per_s),)), dict.fromkeys(read, 1.0))
+
+
+def _points_of(curve: m.StorageCurve) -> StorageCurve | None:
+    """The curve as the model takes it; None where it has no points, or none that can be a curve's."""
+    try:
+        return StorageCurve(tuple(zip(curve.readers, curve.bytes_per_s, strict=True)))
+    except ValueError:
+        return None
 
 
 def _read_by_source(pipeline: m.Pipeline, totals: Totals) -> dict[str, float]:
