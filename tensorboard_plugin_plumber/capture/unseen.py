@@ -57,6 +57,7 @@ class Sums:
         input: its elements, in lives that had reached the second.
       ahead_lives: so many lives.
       most: the most elements in one life.
+      finds: looks that found more of them.
     """
 
     elements: float = 0.0
@@ -72,6 +73,7 @@ class Sums:
     ahead: float = 0.0
     ahead_lives: int = 0
     most: int = 0
+    finds: int = 0
 
 
 @dataclass
@@ -189,7 +191,9 @@ def _share(index: int, where: Sequence[Place], sums: Sequence[Sums]) -> float | 
     if not sums[first].ahead_lives or not sums[second].most:
         return None
     by_first = sums[first].ahead / sums[first].ahead_lives
-    share = by_first / (by_first + sums[second].most)
+    # Of k looks at random moments the furthest is short of the end by a (k + 1)th, on average.
+    by_second = sums[second].most * (1.0 + 1.0 / max(sums[second].finds, 1))
+    share = by_first / (by_first + by_second)
     return share if index == first else 1.0 - share
 
 
