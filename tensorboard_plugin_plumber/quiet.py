@@ -17,7 +17,9 @@ from types import ModuleType
 
 _LOG_LINE = re.compile(
     rb"[IW]\d{4} .*|\d{4}-\d\d-\d\d [\d:.]+: [IW] .*|WARNING: All log messages before .*|"
-    rb"To enable the following instructions: .*"
+    rb"To enable the following instructions: .*|"
+    # No error: TensorFlow 2.18 and 2.19 say so wherever they are imported.
+    rb"E\d{4} .* Unable to register cu\w+ factory: .*"
 )
 
 
@@ -52,7 +54,7 @@ class _Finder:
 
 @contextmanager
 def _without_log_lines() -> Iterator[None]:
-    """Lets through to stderr whatever is written there but log lines below an error, at the end."""
+    """Lets through to stderr whatever is written there but log lines that tell of no error, at the end."""
     sys.stderr.flush()
     real = os.dup(2)
     with tempfile.TemporaryFile() as kept:
