@@ -170,7 +170,9 @@ class Runner:
     def versions(self) -> dict[str, str]:
         """Version by distribution, and of Python."""
         show = "import json, platform; from importlib import metadata; "
-        show += "found = {one.name.lower(): one.version for one in metadata.distributions()}; "
+        show += (
+            "found = {one.name.lower().replace('_', '-'): one.version for one in metadata.distributions()}; "
+        )
         show += "print(json.dumps({**found, 'Python': platform.python_version()}))"
         done = subprocess.run([self.python, "-c", show], cwd=ROOT, capture_output=True, text=True, check=True)
         versions: dict[str, str] = json.loads(done.stdout)
