@@ -85,7 +85,9 @@ def _cache(now: Estimate, i: int, new: Choice, written: m.Operator) -> a.Change:
         beside = f"; memory has no room for it, or serves no better, and {words.size(network.limits.disk_free_bytes)}"
         beside += f" of disk are free for its {words.size(operator.file_cache_bytes or 0.0)}"
     else:
-        beside = f"; it takes {words.size(size)} of the {words.size(free)} that a plan may use"
+        beside = (
+            f"; it takes {_cache_size(now, operator.id, size)} of the {words.size(free)} that a plan may use"
+        )
     path = cache_path(written)
     return _change(
         operator=written.id,
@@ -98,6 +100,14 @@ def _cache(now: Estimate, i: int, new: Choice, written: m.Operator) -> a.Change:
         code=f'.cache("{path}")' if new.file_cache else ".cache()",
         before=a.Setting(word="none"),
     )
+
+
+def _cache_size(now: Estimate, operator: str, most: float) -> str:
+    """ "1.2 GB, at most 1.6 GB,": what is likely and what it is judged by, where these differ."""
+    size = now.sizes.get(operator)
+    likely = size.materialised_bytes.value if size is not None and size.materialised_bytes else most
+    said = words.size(most)
+    return said if words.size(likely) == said else f"{words.size(likely)}, at most {said},"
 
 
 def cache_path(written: m.Operator) -> str:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tensorboard_plugin_plumber.schema.quantities import parse_bytes, parse_memory_limit, parse_positive
+from tensorboard_plugin_plumber.schema.quantities import (
+    parse_bytes,
+    parse_bytes_per_s,
+    parse_epochs,
+    parse_memory_limit,
+    parse_positive,
+)
 
 
 @pytest.mark.parametrize(
@@ -52,3 +58,33 @@ def test_a_limit_that_nobody_means_is_questioned(text: str, meant: str) -> None:
 def test_a_limit_that_is_no_size_is_said() -> None:
     with pytest.raises(ValueError, match="is not a size"):
         parse_memory_limit("much")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2e8", 2e8),
+        ("200MB/s", 2e8),
+        ("200 MB / s", 2e8),
+        ("1GiB/s", 2**30),
+        ("200MBps", 2e8),
+        ("200MB", 2e8),
+    ],
+)
+def test_a_speed(text: str, expected: float) -> None:
+    assert parse_bytes_per_s(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "/s", "fast", "-1MB/s", "0", "200MB/h"])
+def test_what_is_no_speed_is_said(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a speed: write bytes per second, or a suffix as in 200MB/s"):
+        parse_bytes_per_s(text)
+
+
+def test_epochs() -> None:
+    assert parse_epochs("1") == 1
+    assert parse_epochs("2.5") == 2.5
+    with pytest.raises(ValueError, match=r"'0\.5' is less than one epoch"):
+        parse_epochs("0.5")
+    with pytest.raises(ValueError, match="is not a positive number"):
+        parse_epochs("-3")
