@@ -312,7 +312,12 @@ def main() -> int:
     arguments = parser.parse_args()
     if unknown := set(arguments.versions) - PYTHONS.keys():
         parser.error(f"no TensorFlow {', '.join(sorted(unknown))}: there are {', '.join(PYTHONS)}")
-    pythons = {version: environment(version) / "bin" / "python" for version in arguments.versions}
+    if arguments.show and arguments.reports is None:
+        parser.error("--show needs --reports")
+    try:
+        pythons = {version: environment(version) / "bin" / "python" for version in arguments.versions}
+    except StepFailed as failed:
+        parser.exit(2, f"{failed}\n")
     if arguments.environments:
         return 0
     with tempfile.TemporaryDirectory() as scratch:
