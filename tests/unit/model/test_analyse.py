@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tensorboard_plugin_plumber.model import estimates
 from tensorboard_plugin_plumber.model.analyse import NotAnswerable, WhatIf, analyse
+from tensorboard_plugin_plumber.model.intervals import Interval
+from tensorboard_plugin_plumber.model.sizes import Size
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 from tests.support.recordings import Cost, Run, chain
@@ -452,3 +455,18 @@ def test_the_pool_is_not_blamed_while_all_cores_are_busy():
     )
     assert "pool-limited" in quiet
     assert "pool-limited" not in busy
+
+
+@pytest.mark.parametrize(("high", "cached"), [(1.5e9, True), (6e9, False)])
+def test_a_cache_is_judged_by_the_most_it_may_take(high, cached, monkeypatch):
+    # GIVEN a cache of likely 1.2 GB, where a plan may use some 3.5 GB
+    def sizes(pipeline, windows):
+        size = Size(materialised_bytes=Interval(1.2e9, 1.0e9, high))
+        return {operator.id: size for operator in pipeline.operators}
+
+    monkeypatch.setattr(estimates, "sizes_of", sizes)
+    found = analyse(jpeg_chain(BOUND, augment=False))
+    # THEN it is proposed only if the upper end fits, and then both are said
+    caches = [change for change in found.plan.changes if change.kind == a.CHANGE_KIND_CACHE]
+    assert bool(caches) == cached
+    assert all("it takes 1.20 GB, at most 1.50 GB, of the" in change.why for change in caches)
