@@ -198,9 +198,8 @@ class _Parts:
         if not np.isfinite(pool) or counted <= 0:
             return
         handed = min(max(pool - counted, 0.0), handovers)
-        beside = shared if shared > LEAST_SHARED * (pool + shared) else 0.0
         # Kernels on more threads than the one that calls take no longer on the clock; a handover does.
-        core = max(min(pool, counted + handed) + beside, counted + handed)
+        core = max(min(pool, counted + handed) + shared, counted + handed)
         self.stretch[computing] = (self.stretch[computing] * counted + handed) / core
         self.cpu[computing] *= core / counted
         ratio = (pool + shared) / core
@@ -357,8 +356,10 @@ def _shared_s(pipeline: m.Pipeline, totals: Totals, others_s: float) -> float:
       others_s: processing time of operators that call no function, seconds.
     """
     known = totals["shared_cpu_s"]
-    alone = pipeline.consumer == m.CONSUMER_NONE and math.isfinite(known)
-    return max(known - others_s, 0.0) if alone else 0.0
+    if pipeline.consumer != m.CONSUMER_NONE or not math.isfinite(known):
+        return 0.0
+    left = known - others_s
+    return left if left > LEAST_SHARED * totals["pool_cpu_s"] else 0.0
 
 
 def _others_on_core(pipeline: m.Pipeline, totals: Totals, others_s: float, on_core: float) -> float:

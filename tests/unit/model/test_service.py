@@ -194,3 +194,9 @@ def test_readers_have_cores_as_their_own_threads_say():
     # BUT where others use these threads too, nobody knows
     run = replace(run, consumer=m.CONSUMER_SYNCHRONOUS)
     assert split(costs, run).cpu_s == pytest.approx([10e-3, 5e-3])
+
+
+def test_a_little_time_of_shared_threads_is_nobodys():
+    # GIVEN calls of 10 ms on a crowded host, and threads that hand them out for 2 % of that
+    run = Run(rate=50, pool_cores=0.25, pool_queue=0.25, consumer=m.CONSUMER_NONE, change=shared(0.01))
+    assert split([Cost("Map", 1, 10e-3, function=WAITS)], run).cpu_s[0] == pytest.approx(5e-3)
