@@ -150,7 +150,14 @@ def measured(
     builder = _Builder(pipeline, windows, totals, service, varies, sizes, stored or {})
     operators, choices = builder.build()
     if pipeline.consumer == m.CONSUMER_NONE and _is_its_own_crowd(totals):
-        operators = tuple(replace(operator, stretch=min(operator.stretch, 1.0)) for operator in operators)
+        operators = tuple(
+            replace(
+                operator,
+                stretch=min(operator.stretch, 1.0),
+                queued_s=service.queued_s if operator.pooled and not operator.python else 0.0,
+            )
+            for operator in operators
+        )
     elapsed = totals["elapsed_s"]
     while_active = totals["process_cpu_s"] * min(active / elapsed, 1.0) if elapsed > 0 else 0.0
     process = while_active / steps if steps > 0 else 0.0

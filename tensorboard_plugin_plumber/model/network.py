@@ -58,6 +58,8 @@ class Operator:
     #: Time on the clock per second of its core time: above 1 where threads wait for a core on a crowded host,
     #: below 1 where kernels of one call run side by side.
     stretch: float = 1.0
+    #: For which a call that is due waits for a core, as today's calls crowd each other, s/element.
+    queued_s: float = 0.0
     #: Coefficient of variation of the service time; None if unknown.
     variation: float | None = None
     #: It calls a user function, which runs in the iterator's thread pool.

@@ -92,6 +92,8 @@ class Service:
     stretch: Array
     #: 1 / rho.
     crowding: float
+    #: Waiting for a core of the pool's threads between two calls, per call.
+    queued_s: float = 0.0
 
 
 def calls_per_element(pipeline: m.Pipeline, totals: Totals) -> Array:
@@ -155,7 +157,23 @@ def service_times(pipeline: m.Pipeline, totals: Totals) -> Service:
         split_unknown=any(parts.doubts[i] for i in np.flatnonzero(waits)),
         stretch=parts.stretch,
         crowding=1.0 / on_core,
+        queued_s=_queued_s(totals, in_pool, shared, float((calls * totals.elements)[pooled].sum())),
     )
+
+
+def _queued_s(totals: Totals, calls_s: float, shared: float, calls: float) -> float:
+    """Run-queue time per call that the calls' wall time has no room for; 0 where the clocks are unknown.
+
+    Args:
+      totals: sums over the windows.
+      calls_s: wall time of all calls, seconds.
+      shared: core time of TensorFlow's shared threads for them, seconds.
+      calls: how many.
+    """
+    core, queue = totals["pool_cpu_s"], totals["pool_run_queue_s"]
+    if not math.isfinite(core + queue) or calls <= 0:
+        return 0.0
+    return max(queue - max(calls_s - core - shared, 0.0), 0.0) / calls
 
 
 @dataclass

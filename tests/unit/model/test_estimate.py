@@ -69,3 +69,19 @@ def test_a_pipeline_alone_is_stretched_by_others_only(foreign_cores, stretch):
     (operator,) = estimate(pipeline, windows, Limits(2.0, 8e9, 4e9)).network.operators
     assert operator.cpu_s == pytest.approx(10e-3)
     assert operator.stretch == pytest.approx(stretch)
+
+
+def test_only_a_crowd_of_its_own_is_carried_over_to_other_settings():
+    # GIVEN calls of 60 microseconds that wait for 40 before they begin
+    def quiet(second, record):
+        record.host.host_cpu_s = 1.0 * second
+
+    for consumer, queued in ((m.CONSUMER_NONE, 40e-6), (m.CONSUMER_SYNCHRONOUS, 0.0)):
+        cost = Cost("ParallelMap", 1, 60e-6, function=m.UserFunction(name="decode"), parallelism=2)
+        run = Run(rate=10_000, pool_cores=0.6, pool_queue=0.4, consumer=consumer, change=quiet)
+        recording = chain([cost], run)
+        pipeline = recording.graph.pipelines[0]
+        windows = windows_of(pipeline, 0, recording.samples)
+        assert windows is not None
+        (operator,) = estimate(pipeline, windows, Limits(2.0, 8e9, 4e9)).network.operators
+        assert operator.queued_s == pytest.approx(queued)

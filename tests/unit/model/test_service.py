@@ -200,3 +200,11 @@ def test_a_little_time_of_shared_threads_is_nobodys():
     # GIVEN calls of 10 ms on a crowded host, and threads that hand them out for 2 % of that
     run = Run(rate=50, pool_cores=0.25, pool_queue=0.25, consumer=m.CONSUMER_NONE, change=shared(0.01))
     assert split([Cost("Map", 1, 10e-3, function=WAITS)], run).cpu_s[0] == pytest.approx(5e-3)
+
+
+def test_what_calls_have_no_room_for_is_waiting_between_them():
+    # GIVEN 30 microseconds of run queue for each call, of which its wall time holds 10
+    cost = Cost("ParallelMap", 1, 60e-6, function=COMPUTES, parallelism=2)
+    run = Run(rate=10_000, pool_cores=10_000 * 50e-6, pool_queue=10_000 * 30e-6)
+    assert split([cost], run).queued_s == pytest.approx(20e-6)
+    assert split([cost], Run(rate=10_000)).queued_s == 0
