@@ -43,7 +43,7 @@ LONGEST = 4
 #: A window in which other processes used more cores than this is measured again, up to so many times.
 FOREIGN_CORES = 0.15
 TRIES = 3
-SMOKE = ("chain", "case-07")
+SMOKE = ("chain", "text")
 
 
 @dataclass(frozen=True)
