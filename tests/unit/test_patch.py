@@ -263,3 +263,52 @@ def test_a_form_feed_between_functions_is_no_line_of_a_diff(tmp_path):
     made = patch_of(analysis(path, PARALLEL))
     subprocess.run(["git", "apply", "-"], input=made.diff.encode(), cwd=tmp_path, check=True)
     assert path.read_text() == made.sources[str(path)]
+
+
+def test_a_call_within_a_lambda_is_told_from_the_one_around_it(train):
+    body = "ds = tf.data.Dataset.range(3).interleave(lambda x: part(x).map(one)).map(two)"
+    train.write_text(f"import tensorflow as tf\n{body}\n")
+    rows = [("op0", "Map", "", False), ("op1", "Interleave", "op0", False), ("op2", "Map", "op1", True)]
+    for operator, patched in (
+        ("op0", ".map(two, num_parallel_calls=4)"),
+        ("op2", ".map(one, num_parallel_calls=4)"),
+    ):
+        made = a.Analysis()
+        for id_, type_, parent, in_body in rows:
+            row = made.operators.add(
+                id=id_, type=type_, source_path=str(train), source_line=2, in_body=in_body
+            )
+            if parent:
+                row.parent = parent
+        made.plan.changes.append(change(a.CHANGE_KIND_PARALLELISM, operator, a.Setting(number=4), "…"))
+        (source,) = patch_of(made).sources.values()
+        assert patched in source
+        assert source.count("num_parallel_calls") == 1
+
+
+def test_what_is_no_setting_of_a_call_is_an_instruction(train):
+    service = change(a.CHANGE_KIND_SERVICE, "op1", a.Setting(number=2), ".apply(…)")
+    made = patch_of(analysis(train, service))
+    assert made.diff == ""
+    assert made.instructions == ("At train.py:5: .apply(…) (by hand: it takes more than a setting).",)
+
+
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        ("import tensorflow as t", "t.data"),
+        ("import tensorflow.compat.v2 as tf", "tf.data"),
+        ("from tensorflow import data as d", "d"),
+        ("from tensorflow.compat import v2", "v2.data"),
+    ],
+)
+def test_options_are_named_as_the_file_names_tensorflow(head, name):
+    source = f"{head}\ndef make(ds):\n    return ds.batch(2)\n"
+    patched = edited(source, [Edit(Place(3, "batch"), options=("threading.private_threadpool_size = 16",))])
+    assert f"    options = {name}.Options()\n" in patched
+
+
+def test_what_one_function_imports_no_other_knows():
+    source = "def one():\n    import tensorflow as tf\ndef two(ds):\n    return ds.batch(2)\n"
+    with pytest.raises(CannotEdit, match="does not import"):
+        edited(source, [Edit(Place(4, "batch"), options=("a.b = 1",))])
