@@ -70,21 +70,18 @@ def _handed_rate(loads: Loads) -> float:
 
 
 def _queued_rate(loads: Loads) -> float:
-    """The rate that calls allow which wait for a core before they begin, steps/s: as many as today, or more."""
+    """The rate that calls allow which wait for a core before they begin, steps/s; fewer of them allow no more."""
     rate = math.inf
     for i, operator in enumerate(loads.network.operators):
         now, then = loads.network.current.choices[i], loads.settings.choices[i]
-        crowded = now.parallel and then.parallelism >= now.parallelism
-        if (
-            not (operator.queued_s and crowded and loads.calls_work(i))
-            or loads.idle[i]
-            or operator.interleave
-        ):
+        crowded = operator.queued_s and now.parallel and loads.calls_work(i)
+        if not crowded or loads.idle[i] or operator.interleave:
             continue
-        k = float(then.parallelism)
-        k *= eta(then.parallelism, operator.variation, operator.batch_size) if operator.ordered else 1.0
+        k = max(then.parallelism, now.parallelism)
+        efficiency = eta(k, operator.variation, operator.batch_size) if operator.ordered else 1.0
         held = sum(loads.workers[i].values()) + operator.visits * operator.queued_s
-        rate = min(rate, k * multiplicity(loads.network)[i] / held) if held > 0 else rate
+        if held > 0:
+            rate = min(rate, efficiency * k * multiplicity(loads.network)[i] / held)
     return rate
 
 

@@ -90,10 +90,13 @@ def test_a_new_prefetch_costs_each_element_a_handover(visits, measured):
     assert visited_rate(replace(network, current=settings), settings) == math.inf
 
 
-@pytest.mark.parametrize(("calls", "expected"), [(1, 1 / 60e-6), (2, 2 / 90e-6), (4, 4 / 90e-6)])
-def test_calls_that_wait_for_a_core_hold_their_slots(calls, expected):
-    # GIVEN two calls of 60 microseconds at a time, each of which waits for 30 before it begins; one alone does not
-    operators = (Operator(id="map", parent=None, visits=1.0, cpu_s=60e-6, queued_s=30e-6),)
+@pytest.mark.parametrize(
+    ("calls", "queued_s", "expected"),
+    [(1, 30e-6, 1 / 60e-6), (2, 30e-6, 2 / 90e-6), (4, 30e-6, 4 / 90e-6), (1, 90e-6, 2 / 150e-6)],
+)
+def test_calls_that_wait_for_a_core_hold_their_slots(calls, queued_s, expected):
+    # GIVEN two calls of 60 microseconds at a time, each of which waits before it begins; one alone hardly does
+    operators = (Operator(id="map", parent=None, visits=1.0, cpu_s=60e-6, queued_s=queued_s),)
     today = Settings((Choice(parallel=True, parallelism=2, prefetch=True),), 8)
     network = Network(operators, today, Limits(16.0, 8e9, 4e9))
     settings = Settings((Choice(parallel=True, parallelism=calls, prefetch=True),), 8)
