@@ -166,3 +166,8 @@ def cheaper(share: float) -> Callable[[Operator], Operator]:
 def waiting(seconds: float) -> Callable[[Operator], Operator]:
     """Makes an operator wait so long for each element, seconds."""
     return lambda operator: replace(operator, wait_s=seconds)
+
+
+def costing(seconds: float) -> Callable[[Operator], Operator]:
+    """Makes an operator use a core for so long for each element, seconds, and never wait."""
+    return lambda operator: replace(operator, cpu_s=seconds, wait_s=0.0)

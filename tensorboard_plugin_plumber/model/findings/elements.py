@@ -15,6 +15,10 @@ _CROPS = frozenset({"Slice", "StridedSlice", "CropAndResize", "ExtractGlimpse"})
 _SHRINKS = ("Resize", "ScaleAndTranslate")
 #: An image that comes out at less than this share of its *compressed* bytes was mostly decoded for nothing.
 _SMALL_SHARE = 0.5
+#: Of a JPEG's decoding stays so much where the window alone is decoded, or the image at a reduced scale
+#: (`python -m benchmarks.decoding`): the packed bits before it must be read in any case.
+_LEFT_OF_CROPPED = 0.5
+_LEFT_OF_SCALED = 0.8
 #: A cast from bytes to floats makes elements four times as large.
 _WIDENED = 3.0
 #: Smaller elements cost more to hand on than to copy.
@@ -46,7 +50,7 @@ def decode_whole_image(case: Case) -> Iterator[a.Finding]:
             if shrinks
             else "tf.io.decode_and_crop_jpeg decodes the window alone; or store pre-cut patches."
         )
-        yield a.Finding(
+        finding = a.Finding(
             code="decode-whole-image",
             severity=a.SEVERITY_MEDIUM,
             operator=operator.id,
@@ -57,6 +61,11 @@ def decode_whole_image(case: Case) -> Iterator[a.Finding]:
             ),
             fix=fix,
         )
+        left = _LEFT_OF_SCALED if shrinks else _LEFT_OF_CROPPED
+        gain = case.gain_of(case.changed({i: cheaper(left)}))
+        if gain >= LEAST_GAIN and "DecodeJpeg" in operations:
+            finding.gain = gain
+        yield finding
 
 
 def _packed_bytes(case: Case, position: int) -> float | None:
@@ -137,11 +146,10 @@ def padding(case: Case) -> Iterator[a.Finding]:
                 f"{words.duration(network.core_s(copiers))} of core time per step."
             ),
             fix=(
-                "Bring elements of like length together, .bucket_by_sequence_length(…) (it changes their order), or "
-                ".ragged_batch(…), so that batches are padded to their own longest alone."
+                "Bring elements of like length together, so that batches are padded to their own longest alone: "
+                ".bucket_by_sequence_length(…) (it changes the order of elements)."
                 if batches
-                else "Batch the short elements and pad the whole batch: .padded_batch(…) after any shuffle, or "
-                ".ragged_batch(…) and to_tensor(shape=…) in a map behind it."
+                else "Batch the short elements and pad the whole batch, after any shuffle: .padded_batch(…)."
             ),
             gain=gain,
         )
@@ -161,7 +169,11 @@ def large_element_copies(case: Case) -> Iterator[a.Finding]:
         copiers = _copiers_below(case, i)
         if below.element_bytes < _LARGE_BYTES or used > _LITTLE_USED or not copiers:
             continue
-        gain = case.gain_of(case.changed(dict.fromkeys(copiers, cheaper(used))))
+        fewer_bytes = dict.fromkeys(copiers, cheaper(used))
+        if "DecodeRaw" in written.function.operations and operator.cpu_s > 0:
+            # It copies all of them, too; what the call itself costs stays.
+            fewer_bytes[i] = cheaper(min(max(used, case.overhead_s(i) / operator.cpu_s), 1.0))
+        gain = case.gain_of(case.changed(fewer_bytes))
         if gain < LEAST_GAIN:
             continue
         source = network.operators[copiers[-1]]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tensorboard_plugin_plumber.model import words
-from tensorboard_plugin_plumber.model.estimate import CACHE_TYPES
+from tensorboard_plugin_plumber.model.estimate import CACHE_TYPES, COPY_BYTES_PER_S
 from tensorboard_plugin_plumber.model.findings.case import (
     LEAST_GAIN,
     Case,
     cheaper,
+    costing,
     fewer,
     severity,
 )
@@ -189,7 +190,11 @@ def unbatch_rebatch(case: Case) -> Iterator[a.Finding]:
         above = network.operators[i].parent
         if above is None or not case.estimate.written[above].type.endswith("Batch"):
             continue
-        gain = case.gain_of(case.changed(dict.fromkeys((i, above), cheaper(0.0))))
+        # .rebatch(n) copies each batch once.
+        copied_s = min(
+            network.operators[above].element_bytes / COPY_BYTES_PER_S, network.operators[above].cpu_s
+        )
+        gain = case.gain_of(case.changed({i: cheaper(0.0), above: costing(copied_s)}))
         if gain < LEAST_GAIN:
             continue
         yield a.Finding(
@@ -227,9 +232,16 @@ def nested_datasets(case: Case) -> Iterator[a.Finding]:
         per_window_s = sum(
             network.operators[j].visits * network.operators[j].service_s for j in {i, dear}
         ) / max(operator.visits, 1e-12)
+        # Cut from tensors, a window is copied out of the rows and into its batch.
+        copied_s = 2 * network.operators[dear].element_bytes / COPY_BYTES_PER_S
+        inside = [j for j in network.below(dear) if dear in network.enclosing[j]]
+        free = dict.fromkeys((i, *inside), cheaper(0.0))
+        gain = case.gain_of(case.changed({**free, dear: costing(copied_s)}))
+        if gain < LEAST_GAIN:
+            continue
         yield a.Finding(
             code="nested-datasets",
-            severity=a.SEVERITY_MEDIUM,
+            severity=severity(gain),
             operator=operator.id,
             message=(
                 f"{operator.label} makes a dataset for each window and component, and "
@@ -240,4 +252,5 @@ def nested_datasets(case: Case) -> Iterator[a.Finding]:
                 "Cut the windows from tensors: one batch of rows, then tf.signal.frame or tf.gather with the indices "
                 "of all its windows; length, shift and the dropped tail stay the same."
             ),
+            gain=gain,
         )

@@ -110,9 +110,9 @@ def record_files(compression: str = "", count: int = 4) -> list[str]:
 
 
 @functools.cache
-def large_record_file() -> str:
+def large_record_file(record_bytes: int = 10 * LARGE_BYTES) -> str:
     """One TFRecord file of 32 records of 1 MB."""
-    return _records("large.tfrecord", [bytes(10 * LARGE_BYTES)] * 32)
+    return _records(f"large-{record_bytes}.tfrecord", [bytes(record_bytes)] * 32)
 
 
 @functools.cache
@@ -142,3 +142,9 @@ def small_files(count: int) -> list[str]:
         path.write_bytes(bytes(2000))
         paths.append(str(path))
     return paths
+
+
+@functools.cache
+def packed_file(count: int) -> str:
+    """What `small_files` hold, in one TFRecord file."""
+    return _records(f"packed-{count}.tfrecord", [Path(path).read_bytes() for path in small_files(count)])
