@@ -115,7 +115,8 @@ class IteratorCounters:
         self._latest: dict[int, Any] = {}
         # And of its second node: of a memory cache it is the one that holds the elements.
         self._second: dict[int, Any] = {}
-        self._base: list[Count] | None = None
+        # That were given before the session.
+        self._ids_before = 0
         self._looked_s: float | None = None
         self.root_elements = 0
 
@@ -160,10 +161,22 @@ class IteratorCounters:
         if self._tally is not None and flushed is not None:
             self._tally.look(model, mapping, flushed, self._estimated)
 
-    def start_here(self) -> None:
-        """Leaves out all that was counted before now, of an iterator made before the session."""
-        self._base = None
-        self._base = self.counts()
+    def start_here(self, model: Any, mapping: Mapping[int, int]) -> None:
+        """Leaves out all that was counted before now, of an iterator made before the session.
+
+        Args:
+          model: the one that was observed, as the only one so far.
+          mapping: likewise.
+        """
+        for node in self._live.values():
+            node.start_here()
+        self._sums = [Sums() for _ in self._places]
+        self._held = [Held() for _ in self._places]
+        self._ages = [Ages() for _ in self._places]
+        self._at_first = None
+        self._ids_before = self._ids
+        if self._tally is not None:
+            self._tally.adopt(model, mapping)
 
     def counts(self) -> list[Count]:
         """Totals so far, by index; `elements` never falls below `seen`."""
@@ -180,8 +193,6 @@ class IteratorCounters:
                     spread,
                 )
             )
-        if self._base is not None:
-            counts = [_difference(now, before) for now, before in zip(counts, self._base, strict=True)]
         return counts
 
     def now(self) -> list[Now]:
@@ -245,7 +256,7 @@ class IteratorCounters:
         unknown = [place for place in opened if not self._survives[opened[place]]]
         if len(unknown) != 1 or any(not self._sizes[place] for place in opened):
             return {}
-        rest = float(self._ids - self._sizes[0])
+        rest = float(self._ids - (self._ids_before or self._sizes[0]))
         for place, opener in opened.items():
             if place != unknown[0]:
                 rest -= self._sizes[place] * self._sums[opener].elements
@@ -464,7 +475,7 @@ class IteratorCounters:
         if not n:
             return
         p = node.processing_ns - node.looked_ns
-        if node.looked_elements:  # what came before the first look holds first calls
+        if node.looked_elements or node.older[0]:  # what came before the first look holds first calls
             self._spread[node.index] += Spread(1, n, p, p * p / n)
         node.looked_elements, node.looked_ns = node.elements, node.processing_ns
 
@@ -481,16 +492,6 @@ class IteratorCounters:
             elif node_id not in watch.filling_nodes:
                 # Its input was never there: the elements come from what an earlier pass stored.
                 watch.serves = True
-
-
-def _difference(now: Count, before: Count) -> Count:
-    return Count(
-        max(0.0, now.elements - before.elements),
-        max(0.0, now.seen - before.seen),
-        max(0, now.processing_ns - before.processing_ns),
-        max(0, now.bytes_produced - before.bytes_produced),
-        now.spread,  # pairs of looks begin with the first look: nothing of it is from before
-    )
 
 
 def _now(proto: Any, second: Any) -> Now:

@@ -132,6 +132,7 @@ class FollowedIterator:
     _flushed: Mapping[str, int] | None = None
     _asked: Any = None
     _base_model: Any = None
+    _base_flushed: Mapping[str, int] | None = None
     _base: int = 0
     _delivered: int = 0
     # Elements of what the gaps are read from: the same iterator, or a device's.
@@ -172,7 +173,7 @@ class FollowedIterator:
         self._model = model = iterators.parse_model(content)
         delivered = _root_elements(model)
         if self.before_session and self.pipeline is None and self._base_model is None:
-            self._base_model, self._base = model, delivered
+            self._base_model, self._base, self._base_flushed = model, delivered, self._flushed
             self._delivered = self._requested = delivered
             self._gaps.read(model.gap_times, delivered)
         if delivered == self._base:
@@ -194,11 +195,11 @@ class FollowedIterator:
         if self.without_model:
             return
         self.counters = IteratorCounters(
-            pipeline.layout, None if self.before_session else self.flushed_at_start
+            pipeline.layout, self._base_flushed if self.before_session else self.flushed_at_start
         )
         if self._base_model is not None:
             self.counters.observe(self._base_model, self._map(self._base_model))
-            self.counters.start_here()
+            self.counters.start_here(self._base_model, self._mapping)
             self._base_model = None
 
     def add_up(self, now_s: float, phase: Phase | None) -> None:

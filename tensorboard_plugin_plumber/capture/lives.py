@@ -53,6 +53,7 @@ class Node:
       first_made: of a concatenate: elements of its first input, which is gone when the second begins.
       first_before: the same at the last look.
       all_before: its own elements at the last look.
+      older: elements, processing time and bytes from before the session.
       second_seen: of a concatenate: its second input has made elements.
     """
 
@@ -73,12 +74,22 @@ class Node:
     first_before: int = 0
     all_before: int = 0
     second_seen: bool = False
+    older: tuple[int, int, int] = (0, 0, 0)
 
     def take(self, proto: Any) -> None:
         """Its counts at this look."""
-        self.elements = max(self.elements, proto.num_elements)
-        self.processing_ns = max(self.processing_ns, proto.processing_time)
-        self.bytes_produced = max(self.bytes_produced, proto.bytes_produced)
+        elements, processing_ns, bytes_produced = self.older
+        self.elements = max(self.elements, proto.num_elements - elements)
+        self.processing_ns = max(self.processing_ns, proto.processing_time - processing_ns)
+        self.bytes_produced = max(self.bytes_produced, proto.bytes_produced - bytes_produced)
+
+    def start_here(self) -> None:
+        """Leaves out what it has done so far."""
+        self.older = (self.elements, self.processing_ns, self.bytes_produced)
+        self.elements = self.processing_ns = self.bytes_produced = 0
+        self.before, self.pair, self.paired = (0, 0, 0), (0.0, 0.0), (0.0, 0.0)
+        self.looked_elements = self.looked_ns = 0
+        self.first_made = self.first_before = self.all_before = 0
 
 
 @dataclass

@@ -66,11 +66,35 @@ class Tally:
         # By kind: looks at which some node of it was no operator's.
         self._strange: collections.Counter[str] = collections.Counter()
         self._others = _last_busy_look
+        # Of an iterator made before the session, until it shows how much of this was in the sums before: elements of
+        # what lives as long as it, by kind, and of its root.
+        self._older: dict[str, float] = {}
+        self._older_at_root = 0.0
 
     @property
     def is_needed(self) -> bool:
         """Whether there are operators that only sums tell of."""
         return any(self._is_open(lead) for lead in self._leads)
+
+    def adopt(self, model: Any, mapping: Mapping[int, int]) -> None:
+        """Leaves out what the nodes of an iterator have made that is older than the session.
+
+        Args:
+          model: as in `IteratorCounters.observe`; `at_start` belongs to the same moment.
+          mapping: likewise.
+        """
+        for id_, node in model.nodes.items():
+            kind, made = normal(node.name), float(node.num_elements)
+            self._counts[id_] = node.num_elements
+            if id_ in mapping and self._where[mapping[id_]].life:
+                # Children are young: nothing of them is in the sums.
+                if kind in self._base:
+                    self._base[kind] += made
+                    self._sums[kind] += made
+            else:
+                self._added[id_] = made
+                self._older[kind] = self._older.get(kind, 0.0) + made
+        self._older_at_root = float(self._counts.get(model.output, 0))
 
     def look(
         self,
@@ -187,12 +211,20 @@ class Tally:
 
     def _take_flush(self, root: int, counts: Mapping[int, int], flushed: Mapping[str, int]) -> bool:
         """Notes what the nodes have added to the sums; False if another iterator's nodes have."""
-        jump = flushed[_ROOT] - self._flushed[_ROOT]
+        jump: float = flushed[_ROOT] - self._flushed[_ROOT]
         added, before, now = self._added.get(root, 0.0), self._counts.get(root, 0), counts.get(root, 0)
         if jump:
             # The sums are read a little later than the model.
-            if not before - added <= jump <= now - added + (now - before) + 1:
+            most = now - added + (now - before) + 1
+            if not before - added <= jump <= most + self._older_at_root:
                 return False
+            if self._older_at_root:
+                # All that is older has been added by now, and the part of it that was not yet in the sums is known.
+                share = max(0.0, jump - (now - added)) / self._older_at_root
+                for kind in self._base.keys() & self._older.keys():
+                    self._base[kind] += share * self._older[kind]
+                self._older_at_root = 0.0
+                jump = min(jump, most)
             share = min(1.0, (added + jump - before) / max(1, now - before))
             self._added = {
                 id_: self._counts.get(id_, 0) + share * (count - self._counts.get(id_, 0))

@@ -88,7 +88,7 @@ def test_spread_of_an_iterator_begins_where_the_session_does() -> None:
     model.node(1, 0, 0, 100, 1_000_000)
     counters = IteratorCounters(Layout(CHAIN, []))
     counters.observe(model.proto, model.mapping, 0.0)
-    counters.start_here()
+    counters.start_here(model.proto, model.mapping)
     model.node(1, 0, 0, 110, 1_100_000)
     counters.observe(model.proto, model.mapping, 1.0)
 
