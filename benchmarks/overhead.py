@@ -102,7 +102,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Bytes:
-    """What a session writes on a pipeline of `operators` operators."""
+    """What a session writes on a pipeline of `operators` operators: once, and while a sample a second is taken."""
 
     operators: int
     fixed: float
@@ -201,7 +201,7 @@ def measure(
     Args:
       pairs: of processes, one with and one without.
       seconds: that each pipeline is measured for in each process.
-      bytes_seconds: of the longer session for the bytes.
+      bytes_seconds: of the session for the bytes.
       names: of `feeds.FEEDS`.
       thread_seconds: that Plumber's own thread is looked at, on each pipeline.
     """
@@ -240,23 +240,17 @@ def _cost(name: str, sides: Sequence[Mapping[bool, Mapping[str, Side]]], thread:
 
 
 def written_bytes(seconds: float) -> Bytes:
-    """Two sessions, of `seconds` and of a quarter of it: what differs is the rate, what is left is fixed."""
-    long, operators = _session_bytes(seconds)
-    short, _ = _session_bytes(seconds / 4)
-    per_second = (long - short) / (seconds * 3 / 4)
-    return Bytes(operators, short - per_second * seconds / 4, per_second * 60)
-
-
-def _session_bytes(seconds: float) -> tuple[int, int]:
-    """Bytes that one session wrote, and the operators of its pipeline."""
+    """What one session of `seconds` writes: its samples, as if one came each second, and all else."""
     import tensorflow as tf
+    from tensorboard.compat.proto import event_pb2
 
     import tensorboard_plugin_plumber as plumber
-    from tensorboard_plugin_plumber.events import reader
+    from tensorboard_plugin_plumber.events import metadata, reader
+    from tensorboard_plugin_plumber.events.record_file import read_records
 
     dataset = tf.data.Dataset.range(1000).shuffle(100).repeat()
     dataset = dataset.map(lambda x: tf.random.normal([64]) + tf.cast(x, tf.float32))
-    dataset = dataset.filter(lambda x: x[0] > 0).map(lambda x: x * 2).batch(4)
+    dataset = dataset.filter(lambda x: x[0] > 0).map(tf.math.sin).batch(4)
     dataset = dataset.map(tf.math.tanh, num_parallel_calls=2).unbatch().batch(8).take(10**9).prefetch(2)
     log_dir = tempfile.mkdtemp(prefix="plumber-bytes-")
     with plumber.trace(log_dir):
@@ -266,8 +260,17 @@ def _session_bytes(seconds: float) -> tuple[int, int]:
             if time.monotonic() > end:
                 break
     (recording,) = reader.read(log_dir)
-    files = [path for path in Path(log_dir).rglob("*") if path.is_file()]
-    return sum(path.stat().st_size for path in files), len(recording.graph.pipelines[0].operators)
+    (file,) = Path(log_dir).rglob("*tfevents*")
+    records = read_records(file).data
+    samples = [
+        len(record)
+        for record in records
+        if any(v.tag == metadata.SAMPLE_TAG for v in event_pb2.Event.FromString(record).summary.value)
+    ]
+    fixed = file.stat().st_size - sum(samples)
+    # The first ones are smaller: little was counted yet.
+    usual = statistics.median(samples)
+    return Bytes(len(recording.graph.pipelines[0].operators), fixed, usual * 60)
 
 
 def describe(overhead: Overhead) -> str:
@@ -295,7 +298,7 @@ def describe(overhead: Overhead) -> str:
     )
     written = table(
         ["bytes written", f"{size.operators} operators"],
-        [["fixed", f"{size.fixed / 1e3:.1f} kB"], ["per minute", f"{size.per_minute / 1e3:.1f} kB"]],
+        [["once", f"{size.fixed / 1e3:.1f} kB"], ["per minute", f"{size.per_minute / 1e3:.1f} kB"]],
     )
     pairs = len(overhead.costs[0].cpu_ratios)
     missed = [what for cost in overhead.costs for what in cost.missed]
@@ -310,7 +313,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5, help="of each pipeline (default: 5)")
-    parser.add_argument("--bytes-seconds", type=float, default=40, help="of the longer session for the bytes")
+    parser.add_argument("--bytes-seconds", type=float, default=20, help="of the session for the bytes")
     parser.add_argument("--only", default=",".join(_NAMES), help="some of the pipelines, comma-separated")
     parser.add_argument("--json", type=Path, help="write all numbers to this file")
     parser.add_argument("--side", choices=["with", "without"], help=argparse.SUPPRESS)

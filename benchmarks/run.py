@@ -29,7 +29,7 @@ class Result:
 
 
 def _overhead(smoke: bool) -> Result:
-    found = overhead.measure(1, 1, 4, thread_seconds=4) if smoke else overhead.measure(5, 5, 40)
+    found = overhead.measure(1, 1, 4, thread_seconds=4) if smoke else overhead.measure(5, 5, 20)
     return Result(overhead.describe(found), asdict(found))
 
 
