@@ -89,6 +89,22 @@ describe("a diagnosed pipeline", () => {
     expect(document.querySelector("[data-suggestion=cache]")?.textContent).toContain("in memory");
   });
 
+  it("tells what is to be done by hand, and what more would bring", async () => {
+    const price = { resource: "cores", amount: 1, rate: 80, gain: 0.08, sentence: "One more core: +8 %." } as const;
+    const sizing = { wanted_rate: 90, reachable: true, cores: 3, memory_bytes: null, sentence: "For 90 steps/s it takes 3 cores." };
+    await tab({ ...chain, plan: { ...chain.plan!, instructions: ["At t.py:5: .cache() (by hand: its line is not known)."] }, prices: [price], sizing });
+    const items = (name: string) => [...screen.getByRole("list", { name }).children].map((item) => item.textContent);
+    expect(items("By hand")).toEqual(["At t.py:5: .cache() (by hand: its line is not known)."]);
+    expect(items("What more would bring")).toEqual(["One more core: +8 %.", "For 90 steps/s it takes 3 cores."]);
+  });
+
+  it("marks what TensorFlow dropped, and not what merely cannot be counted", async () => {
+    const rows = [row("op0", "Batch", null, { dropped: true, runs_as: null }), row("op1", "Map", "op0", { runs_as: null })];
+    await tab(analysis({ operators: rows }));
+    expect(card("op0").textContent).toContain("not run");
+    expect(card("op1").textContent).not.toContain("not run");
+  });
+
   it("orders findings by severity and gives the gain", async () => {
     await tab({ ...chain, findings: [...chain.findings].reverse() });
     const found = [...section("findings")!.querySelectorAll<HTMLElement>("[data-code]")];

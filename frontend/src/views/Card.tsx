@@ -43,7 +43,7 @@ function OperatorCard({ node, analysis, selected, onInspect }: Props & { node: O
   const isSelected = rows.some((member) => member.id === selected);
   const constraint = analysis.bottleneck?.constraint ?? null;
   const carrier = row.fused_with === null ? null : findOperator(analysis, row.fused_with);
-  const dropped = row.runs_as === null && !row.injected;
+  const { dropped } = row;
   const name = rows.length > 1 ? rows.map(operatorName).reverse().join(" + ") : row.label !== row.type ? row.label : row.settings;
   const type = rows.length > 1 ? (row.runs_as ?? row.type) : row.type;
   return (

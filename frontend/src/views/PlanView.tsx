@@ -49,7 +49,25 @@ export function PlanView({ analysis, onInspect }: { analysis: Analysis; onInspec
           <CopyButton text={plan.patch} what="the patch" />
         </div>
       )}
+      <Lines name="By hand" lines={plan.instructions} />
+      <Lines name="What more would bring" lines={[...analysis.prices.map((price) => price.sentence), analysis.sizing?.sentence ?? ""]} />
     </Section>
+  );
+}
+
+/** A titled list of sentences; nothing where there are none. */
+function Lines({ name, lines }: { name: string; lines: readonly string[] }): JSX.Element | null {
+  const said = lines.filter((line) => line !== "");
+  if (said.length === 0) return null;
+  return (
+    <div class="lines">
+      <h3>{name}</h3>
+      <ul aria-label={name}>
+        {said.map((line) => (
+          <li key={line}>{line}</li>
+        ))}
+      </ul>
+    </div>
   );
 }
 
