@@ -253,11 +253,11 @@ def test_samples_are_small_and_lose_nothing(tmp_path: Path) -> None:
     assert list(recording.samples) == sink.memory.samples
     (last,) = recording.samples[-1].pipelines
     assert any(one.name == "buffer_size" for counters_ in last.operators for one in counters_.parameters)
-    # AND samples, with all that an event adds, take much less than what they say
+    # AND samples, with all that an event adds, take less than what they say
     (file,) = tmp_path.rglob("*tfevents*")
     half = len(recording.samples) // 2
     sizes = [len(record) for record in read_records(file).data][-half:]
-    assert sum(sizes) < 0.75 * sum(one.ByteSize() for one in sink.memory.samples[-half:])
+    assert sum(sizes) < 0.9 * sum(one.ByteSize() for one in sink.memory.samples[-half:])
 
 
 def test_the_layout_of_counters_is_that_of_the_operators() -> None:
