@@ -160,6 +160,41 @@ def rich(seed: int, *, k_max: int = 3, most: int = 600) -> Network:
     raise AssertionError("unreachable")
 
 
+def playable(seed: int) -> Network:
+    """A `rich` network that the simulation can run: in order, steady times, whole cores, sequential bodies."""
+    for attempt in itertools.count():
+        found = rich(1000 * (seed + 1) + attempt)
+        cores = max(round(found.limits.cores), 1)
+        operators, choices = [], []
+        for i, (operator, choice) in enumerate(zip(found.operators, found.current.choices, strict=True)):
+            inside = bool(found.enclosing[i])
+            operators.append(
+                replace(
+                    operator,
+                    stretch=1.0,
+                    variation=None,
+                    gil_s=None,
+                    batch_size=1,
+                    ordered=True,
+                    may_parallel=operator.may_parallel and not inside,
+                    may_prefetch=operator.may_prefetch and not inside,
+                )
+            )
+            choices.append(Choice(cache=choice.cache) if inside else choice)
+        step_s = found.consumer.step_s
+        found = replace(
+            found,
+            operators=tuple(operators),
+            current=replace(found.current, choices=tuple(choices)),
+            limits=replace(found.limits, cores=float(cores)),
+            consumer=Consumer(step_s=step_s, turn_s=step_s or 0.0),
+            epochs=None,
+        )
+        if sum(operator.visits for operator in operators) <= 40:
+            return found
+    raise AssertionError("unreachable")
+
+
 def concave(rng: random.Random) -> StorageCurve:
     """Storage that gives one reader some megabytes per second, and further readers less and less."""
     readers, rate, each = 1, 10 ** rng.uniform(6, 8), 1.0

@@ -142,6 +142,18 @@ def _rate(network: Network, settings: Settings, filling: bool) -> float:
     return min(capacity / load for capacity, load in ratios if load > 0)
 
 
+def reading_rate(network: Network, settings: Settings) -> float:
+    """What storage delivers to all that read, bytes/s; 0 where it is unknown."""
+    if network.limits.storage is None:
+        return 0.0
+    busy = [
+        i
+        for i, op in enumerate(network.operators)
+        if op.read_bytes and not any(_serves(network, settings, j, False) for j in network.path(i))
+    ]
+    return _delivered(network.limits.storage.points, sum(_readers(network, settings, i) for i in busy))
+
+
 def _readers(network: Network, settings: Settings, i: int) -> int:
     """Threads that read at a time: the calls of i, or those of the interleaves around it, in all their instances."""
     around = [network.operators[j].parent or 0 for j in network.path(i) if network.operators[j].in_body]

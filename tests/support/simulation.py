@@ -10,9 +10,10 @@ import itertools
 import math
 import random
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from tensorboard_plugin_plumber.model.network import Network, Settings
+from tests.support.reference import reading_rate
 
 
 class Event:
@@ -85,13 +86,18 @@ class Results:
 
 
 class Simulation:
-    """Chains and zips of sequential and parallel operators, with prefetches; no caches, no interleaves."""
+    """Sequential and parallel operators, zips, interleaves with sequential bodies, prefetches, caches that serve.
+
+    Storage delivers what was asked for in its order, and reads ahead while the operator works.
+    """
 
     def __init__(self, network: Network, settings: Settings, seed: int = 0) -> None:
         self._network, self._settings = network, settings
         self._clock, self._random = Clock(), random.Random(seed)
         self._cores = Slots(self._clock, network.limits.cores)
         self._pool = Slots(self._clock, settings.threadpool_size)
+        #: When storage has delivered all that it was asked for, and its speed with the readers that there are.
+        self._delivered_at, self._bytes_per_s = 0.0, reading_rate(network, settings)
         self._finished: dict[int, Results] = {}
         self._places: dict[tuple[int, str], Slots] = {}
         self._ready: dict[int, Results] = {}
@@ -134,11 +140,14 @@ class Simulation:
             yield from self._produce(i)
 
     def _produce(self, i: int) -> Process:
-        if i in self._finished:
+        choice = self._settings.choices[i]
+        if choice.serves:
+            yield self._network.operators[i].read_s(choice)
+        elif i in self._finished:
             yield from self._wait_for_head(self._finished[i])
             self._places[i, "calls"].give()
         else:
-            yield from self._pull(i)
+            yield from self._pull(i, self._network.inputs[i])
             yield from self._work(i)
 
     def _wait_for_head(self, results: Results) -> Process:
@@ -151,18 +160,25 @@ class Simulation:
         results.events.append(event)
         self._clock.fire(results.more)
 
-    def _pull(self, i: int) -> Process:
-        for j in self._network.inputs[i]:
+    def _pull(self, i: int, children: Sequence[int]) -> Process:
+        for j in children:
             for _ in range(round(self._network.operators[j].visits / self._network.operators[i].visits)):
                 yield from self._next(j)
 
     def _work(self, i: int) -> Process:
+        """The body of an interleave, then the operator's own work."""
+        yield from self._pull(i, self._network.bodies[i])
         operator = self._network.operators[i]
+        if operator.read_bytes and self._bytes_per_s:
+            begun = max(self._clock.now, self._delivered_at)
+            self._delivered_at = delivered_at = begun + operator.read_bytes / self._bytes_per_s
+        else:
+            delivered_at = 0.0
         factor = 1.0
         if operator.variation:
             sigma2 = math.log1p(operator.variation**2)
             factor = self._random.lognormvariate(-sigma2 / 2, math.sqrt(sigma2))
-        pooled = operator.pooled and not operator.unbounded
+        pooled = operator.pooled and not (operator.unbounded or self._settings.choices[i].unbounded)
         if pooled:
             yield from self._pool.take()
         yield operator.wait_s * factor
@@ -171,11 +187,13 @@ class Simulation:
         self._cores.give()
         if pooled:
             self._pool.give()
+        if delivered_at > self._clock.now:
+            yield delivered_at - self._clock.now
 
     def _call_ahead(self, i: int) -> Process:
         while True:
             yield from self._places[i, "calls"].take()
-            yield from self._pull(i)
+            yield from self._pull(i, self._network.inputs[i])
             result = Event()
             self._append(self._finished[i], result)
             self._clock.start(self._call(i, result))
