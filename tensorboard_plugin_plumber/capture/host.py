@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -47,10 +48,8 @@ def describe_host() -> m.Host:
         host.quota_cores = quota
     if limit is not None:
         host.memory_limit_bytes = limit
-    try:
+    with contextlib.suppress(OSError):  # the working directory may be gone
         host.disk_free_bytes = shutil.disk_usage(os.curdir).free
-    except OSError:  # the working directory is gone
-        pass
     return host
 
 
