@@ -1,6 +1,6 @@
 """How long the optimum of a pipeline of 30 operators takes, from built inputs to a plan.
 
-    python -m benchmarks.solve_time [--operators 30] [--networks 15]
+    python -m benchmarks.solve_time [--operators 30 300] [--networks 15]
 
 All stages of the objective, the upper bound included. The first solve of a process also imports
 the solver; it is reported apart.
@@ -90,10 +90,12 @@ def describe(solve: SolveTime) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--operators", type=int, default=30)
+    parser.add_argument("--operators", type=int, nargs="+", default=[30, 300])
     parser.add_argument("--networks", type=int, default=15)
     options = parser.parse_args()
-    print(f"{Machine.here()}\n\n{describe(measure(options.operators, options.networks))}")
+    print(Machine.here())
+    for operators in options.operators:
+        print(f"\n{describe(measure(operators, options.networks))}")
     return 0
 
 
