@@ -54,8 +54,6 @@ class EventWriter:
         open_remote: Callable[[str], _Output] | None = None,
     ) -> None:
         self._graph: m.GraphRecord | None = None
-        # Tags whose metadata this file has: TensorBoard keeps only the first of each.
-        self._described: set[str] = set()
         self._claim = layout.directory_for(log_dir)
         try:
             # The process id and the number keep apart what is opened within one second.
@@ -106,12 +104,10 @@ class EventWriter:
         self._last_step = max(self._last_step + 1, int(wall_time_s * 1000))
         value = summary_pb2.Summary.Value(
             tag=tag,
+            metadata=metadata.create_summary_metadata(description=description),
             tensor=tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[content]),
         )
         value.tensor.tensor_shape.SetInParent()  # rank 0
-        if tag not in self._described:
-            self._described.add(tag)
-            value.metadata.CopyFrom(metadata.create_summary_metadata(description=description))
         self._write(
             event_pb2.Event(
                 wall_time=wall_time_s, step=self._last_step, summary=summary_pb2.Summary(value=[value])

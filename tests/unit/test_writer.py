@@ -96,13 +96,3 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="file"):
         EventWriter(tmp_path / "file")
-
-
-def test_only_the_first_record_of_each_tag_describes_it(tmp_path: Path) -> None:
-    writer = write(tmp_path, "s", samples=3)
-    values = [value for event in events(writer) for value in event.summary.value]
-    writer.close()
-
-    described = [value.tag for value in values if value.HasField("metadata")]
-    assert described == [metadata.GRAPH_TAG, metadata.SAMPLE_TAG]
-    assert len(values) == 4
