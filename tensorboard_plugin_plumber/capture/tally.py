@@ -143,7 +143,7 @@ class Tally:
           known: indices of operators whose elements are no estimate.
         """
         open_ = {lead for lead in self._leads if self._is_open(lead)}.difference(known)
-        equations = self._equations(elements)
+        equations = self._equations(elements, found)
         solved: dict[int, float] = {}
         while len(solved) < len(open_):
             choices = []
@@ -169,23 +169,28 @@ class Tally:
                 solved[lead] = max(value, found[lead])
         return solved
 
-    def _equations(self, elements: Sequence[float]) -> list[tuple[dict[int, float], float]]:
+    def _equations(
+        self, elements: Sequence[float], found: Sequence[float]
+    ) -> list[tuple[dict[int, float], float]]:
         """How often each lead's elements stand in a sum, and the sum."""
         by_kind: dict[str, dict[int, float]] = {}
         totals: dict[str, float] = {}
+        seen: dict[str, float] = {}
         for i, kind in enumerate(self._kinds):
             if kind not in self._base or self._strange[kind] > _OFTEN * self._looks:
                 continue
             lead = self._leads[i]
             unknowns = by_kind.setdefault(kind, {})
             unknowns[lead] = unknowns.get(lead, 0.0) + 1.0
+            seen[kind] = seen.get(kind, 0.0) + found[i]
             # What is held between the two.
             totals[kind] = totals.get(kind, self._sums[kind] - self._base[kind]) - (
                 elements[i] - elements[lead]
             )
         equations = []
         for kind, unknowns in by_kind.items():
-            estimated = sum(times * elements[lead] for lead, times in unknowns.items())
+            # An estimate below what was found knows nothing.
+            estimated = max(sum(times * elements[lead] for lead, times in unknowns.items()), seen[kind])
             if estimated / _FAR - _FEW < totals[kind] < estimated * _FAR + _FEW:
                 equations.append((unknowns, totals[kind]))
         for i, place in enumerate(self._where):

@@ -131,14 +131,25 @@ SHAPES: dict[str, Callable[[tf.data.Dataset, Calls], tf.data.Dataset]] = {
         .concatenate(tf.data.Dataset.range(20).map(calls.count("second")))
         .repeat()
     ),
+    "refilled in each pass": lambda ds, calls: (
+        ds.map(calls.count("inner", 0.008))
+        .take(60)
+        .shuffle(60, reshuffle_each_iteration=False)
+        .batch(6)
+        .repeat()
+    ),
     "windows": lambda ds, calls: tf.data.Dataset.range(10**7).group_by_window(
         lambda x: x % 7, lambda key, window: window.map(calls.count("inner")).batch(4), window_size=20
     ),
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", SHAPES)
+QUICK = ("refilled in each pass",)
+
+
+@pytest.mark.parametrize(
+    "shape", [pytest.param(one, marks=() if one in QUICK else pytest.mark.slow) for one in SHAPES]
+)
 def test_children_of_all_lengths(shape: str, tmp_path: Path) -> None:
     # GIVEN children most of which come and go between two looks
     calls = Calls()

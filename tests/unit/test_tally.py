@@ -8,6 +8,8 @@ import pytest
 from tensorflow.core.framework import model_pb2
 
 from tensorboard_plugin_plumber.capture.counters import IteratorCounters, Layout
+from tensorboard_plugin_plumber.capture.edges import places
+from tensorboard_plugin_plumber.capture.tally import Tally, kinds, leads
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 # A map over a flat_map (its input: a range) of a filter over a map over a range.
@@ -123,3 +125,27 @@ def test_of_an_iterator_from_before_the_session_all_that_is_made_in_it_is_counte
     one.look(4.0)
 
     assert one.counted == pytest.approx(one.made - before, rel=0.02)
+
+
+def test_an_estimate_of_nothing_is_no_reason_to_doubt_a_sum() -> None:
+    # GIVEN a shuffle that is refilled in each pass, and hands all of it on between two looks
+    running = [
+        m.RunningOperator(type="Prefetch"),
+        m.RunningOperator(type="ForeverRepeat", parent=0),
+        m.RunningOperator(type="BatchV2", parent=1, batch_size=6),
+        m.RunningOperator(type="Shuffle", parent=2),
+        m.RunningOperator(type="Generator", parent=3),
+    ]
+    where = places(running, [])
+    names = kinds(running)
+    sums = Tally(names, where, leads(where), dict.fromkeys(("Root", *names), 0))
+    model = model_pb2.ModelProto(output=1)
+    model.nodes[1].name = "Root"
+
+    # WHEN all nodes but the root's were dropped
+    flushed = {"Root": 0, "Prefetch": 0, "Repeat": 0, "Batch": 0, "Shuffle": 420, "Generator": 466}
+    sums.look(model, {}, flushed, lambda: [0.0] * 5)
+    exact = sums.exact([70, 70, 70, 0, 46], [70, 70, 0, 0, 378], ())
+
+    # THEN what was found of the operator below vouches for the sum
+    assert exact == {3: 420}
