@@ -101,11 +101,11 @@ def test_sample_weights_change_nothing(tmp_path: Path) -> None:
 
 
 def test_several_steps_in_one_call(tmp_path: Path) -> None:
-    data = CountedDataset(600)
+    data = CountedDataset(6000)  # long enough for looks between its beginning and its end
 
     (pipeline, sample) = by_role(fit(tmp_path, data, small_model(steps_per_execution=5), epochs=2))["train"]
 
-    assert sample.steps == int(data.calls) / BATCH == 120
+    assert sample.steps == int(data.calls) / BATCH == 1200
     check_map(pipeline, sample, int(data.calls))
     assert 0 < sample.gap_s < sample.step_s
     # Inside the call nobody sees a single step.
