@@ -70,7 +70,8 @@ class Pace:
         """
         if self._looked_s is not None and now_s > self._looked_s:
             rate = steps / (now_s - self._looked_s)
-            self._steps_per_s += _SMOOTHING * (rate - self._steps_per_s)
+            # From nothing it would take many looks, and the gaps between them would be gone.
+            self._steps_per_s += (_SMOOTHING if self._steps_per_s else 1.0) * (rate - self._steps_per_s)
         self._looked_s = now_s
         self._may_have_children = may_have_children
         self._new_children += _SMOOTHING * (new_children - self._new_children)

@@ -108,7 +108,8 @@ def test_on_a_device_one_step_in_fifty_is_synchronised(
     pipeline, sample = by_role(fit(tmp_path, spinning_dataset(2000), epochs=2))["train"]
 
     assert pipeline.consumer == m.CONSUMER_ASYNCHRONOUS
-    assert sample.synchronised_steps == pytest.approx(8, abs=2)
+    # Those of which a look found the gap, in so short a training.
+    assert 2 <= sample.synchronised_steps <= 10
     own_s = sample.synchronised_s / sample.synchronised_steps
     assert own_s == pytest.approx(sample.gap_s / sample.joined_steps, rel=0.8)
 
