@@ -29,38 +29,48 @@ _NEVER_KNOWN = frozenset(
 )
 
 
-def cardinality_of(dataset: Any) -> int:
+def cardinality_of(dataset: Any, known: dict[int, int | None] | None = None) -> int:
     """Elements of one pass; `INFINITE` or `UNKNOWN` where it is no number.
 
     Args:
       dataset: an eager dataset.
+      known: what was found of datasets before, by id(), for as long as all of them live: what stands below
+        several of them is worked out once.
     """
-    known = _by_rule(dataset)
-    if known is not None:
-        return known
+    found = _by_rule(dataset, known)
+    if found is not None:
+        return found
     from tensorflow.python.ops import gen_dataset_ops
 
     return int(gen_dataset_ops.dataset_cardinality(dataset._variant_tensor).numpy())
 
 
-def _by_rule(dataset: Any) -> int | None:
+def _by_rule(dataset: Any, known: dict[int, int | None] | None = None) -> int | None:
     """None where only TensorFlow knows."""
+    known = {} if known is None else known
+    if id(dataset) not in known:
+        try:
+            known[id(dataset)] = _worked_out(dataset, known)
+        # Another version's attributes, or a chain that is too long to be walked down.
+        except (AttributeError, TypeError, ValueError, IndexError, RecursionError):
+            known[id(dataset)] = None
+    return known[id(dataset)]
+
+
+def _worked_out(dataset: Any, known: dict[int, int | None]) -> int | None:
     name = type(dataset).__name__
-    try:
-        if name in _NEVER_KNOWN:
-            return UNKNOWN
-        if name == "_TensorDataset":
-            return 1
-        if name == "_TensorSliceDataset":
-            return int(dataset._tensors[0].shape[0])
-        if name == "_RangeDataset":
-            start, stop, step = (_number(one) for one in (dataset._start, dataset._stop, dataset._step))
-            return len(range(start, stop, step))
-        inputs = inputs_of(dataset)
-        below = _by_rule(inputs[0]) if len(inputs) == 1 else None
-        return None if below is None else _above(name, dataset, below)
-    except (AttributeError, TypeError, ValueError, IndexError):  # another version's attributes
-        return None
+    if name in _NEVER_KNOWN:
+        return UNKNOWN
+    if name == "_TensorDataset":
+        return 1
+    if name == "_TensorSliceDataset":
+        return int(dataset._tensors[0].shape[0])
+    if name == "_RangeDataset":
+        start, stop, step = (_number(one) for one in (dataset._start, dataset._stop, dataset._step))
+        return len(range(start, stop, step))
+    inputs = inputs_of(dataset)
+    below = _by_rule(inputs[0], known) if len(inputs) == 1 else None
+    return None if below is None else _above(name, dataset, below)
 
 
 def _above(name: str, dataset: Any, below: int) -> int | None:
@@ -69,25 +79,44 @@ def _above(name: str, dataset: Any, below: int) -> int | None:
     if name in _MAPS:
         return below if dataset._preserve_cardinality else UNKNOWN
     if name in _BATCHES:
-        size, drop = _number(dataset._batch_size), bool(_number(dataset._drop_remainder))
-        return below if below < 0 else below // size if drop else -(-below // size)
+        return batched(below, _number(dataset._batch_size), bool(_number(dataset._drop_remainder)))
     if name == "_RepeatDataset":
-        count = _number(dataset._count)
-        if count < 0:
-            return 0 if below == 0 else INFINITE
-        return 0 if count == 0 else below if below < 0 else below * count
+        return repeated(below, _number(dataset._count))
     if name == "_TakeDataset":
-        count = _number(dataset._count)
-        if below == UNKNOWN or count < 0:
-            return below
-        return count if below == INFINITE else min(count, below)
+        return taken(below, _number(dataset._count))
     if name == "_SkipDataset":
-        count = _number(dataset._count)
-        if below < 0:
-            return below
-        return 0 if count < 0 else max(0, below - count)
+        return skipped(below, _number(dataset._count))
     return None
 
 
 def _number(tensor: Any) -> int:
     return int(tensor.numpy())
+
+
+# TensorFlow's rules, of the elements below and an operator's numbers.
+
+
+def batched(below: int, size: int, drop_remainder: bool) -> int:
+    """Batches of so many elements."""
+    return below if below < 0 else below // size if drop_remainder else -(-below // size)
+
+
+def repeated(below: int, count: int) -> int:
+    """So many passes; endless ones if negative."""
+    if count < 0:
+        return 0 if below == 0 else INFINITE
+    return 0 if count == 0 else below if below < 0 else below * count
+
+
+def taken(below: int, count: int) -> int:
+    """The first ones; all if negative."""
+    if below == UNKNOWN or count < 0:
+        return below
+    return count if below == INFINITE else min(count, below)
+
+
+def skipped(below: int, count: int) -> int:
+    """All but the first ones; none if negative."""
+    if below < 0:
+        return below
+    return 0 if count < 0 else max(0, below - count)

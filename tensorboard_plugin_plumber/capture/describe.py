@@ -136,7 +136,8 @@ def _fill_operators(
                 head and not _is_head(matched[executes[operator.id]], operator)
             ):
                 executes[operator.id] = one.index
-    cardinalities = {one.id: settings.cardinality_of(one) for one in operators}
+    lengths: dict[int, int | None] = {}
+    cardinalities = {one.id: settings.cardinality_of(one, lengths) for one in operators}
     facts = PipelineFacts(operators[0], library, cardinalities) if operators else None
     first: dict[object, str] = {}
     for operator in operators:

@@ -167,11 +167,15 @@ def _integer(node: Node, argument: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def cardinality_of(operator: Written) -> int:
-    """Elements of one pass: what TensorFlow says of the live object, else by the operator's rule."""
+def cardinality_of(operator: Written, known: dict[int, int | None] | None = None) -> int:
+    """Elements of one pass: what TensorFlow says of the live object, else by the operator's rule.
+
+    Args:
+      known: as for `cardinality.cardinality_of`.
+    """
     dataset = operator.pair.dataset
     if dataset is not None and hasattr(getattr(dataset, "_variant_tensor", None), "numpy"):
-        return cardinality.cardinality_of(dataset)
+        return cardinality.cardinality_of(dataset, known)
     return _cardinality(operator.head)
 
 
@@ -192,22 +196,16 @@ def _cardinality(node: Node) -> int:
         return len(range(start, stop, step)) if step else UNKNOWN
     if base == "RepeatDataset":
         count = _integer(node, "count")
-        if count is None:
-            return UNKNOWN
-        return INFINITE if count < 0 and first != 0 else first * count if first >= 0 else first
+        return UNKNOWN if count is None else cardinality.repeated(first, count)
     if base == "TakeDataset":
         count = _integer(node, "count")
-        if count is None or first == UNKNOWN:
-            return UNKNOWN
-        return first if count < 0 else count if first == INFINITE else min(count, first)
+        return UNKNOWN if count is None else cardinality.taken(first, count)
     if base == "SkipDataset":
         count = _integer(node, "count")
-        return (
-            first if first < 0 else UNKNOWN if count is None else max(0, first - count) if count >= 0 else 0
-        )
+        return (UNKNOWN if first >= 0 else first) if count is None else cardinality.skipped(first, count)
     if base in ("BatchDataset", "ParallelBatchDataset", "PaddedBatchDataset"):
-        size, drop = _integer(node, "batch_size"), node.constant("drop_remainder")
-        return first if first < 0 or not size else first // size if drop else -(-first // size)
+        size, drop = _integer(node, "batch_size"), bool(node.constant("drop_remainder"))
+        return cardinality.batched(first, size, drop) if size else first
     if base == "ZipDataset":
         if UNKNOWN in below:
             return UNKNOWN

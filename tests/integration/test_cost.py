@@ -23,6 +23,7 @@ from tensorboard_plugin_plumber.capture import (
     pipeline,
     settings,
 )
+from tensorboard_plugin_plumber.capture.describe import describe
 from tensorboard_plugin_plumber.capture.looks import Looks
 from tensorboard_plugin_plumber.capture.session import CaptureSession
 from tensorboard_plugin_plumber.capture.sink import MemorySink
@@ -128,6 +129,27 @@ def test_cardinalities_are_tensorflows_own(monkeypatch: pytest.MonkeyPatch) -> N
     # and they say it of most
     assert by_rule > 400
     assert len(asked) == by_rule
+
+
+def test_cardinalities_of_a_chain_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    worked_out = count_calls(monkeypatch, cardinality, "_worked_out")
+    dataset = tf.data.Dataset.range(1000)
+    for _ in range(100):
+        dataset = dataset.take(900).repeat(1)
+
+    pipeline = describe(dataset, role="trace").pipeline
+
+    written = [one for one in pipeline.operators if not one.injected and one.type != "Range"]
+    assert {one.cardinality for one in written} == {900}
+    assert len(worked_out) <= 201
+
+
+def test_a_chain_too_long_to_walk_down_is_left_to_tensorflow() -> None:
+    dataset = tf.data.Dataset.range(10)
+    for _ in range(2000):
+        dataset = dataset.map(tf.identity)
+
+    assert cardinality.cardinality_of(dataset) == 10
 
 
 def test_options_are_tensorflows_own() -> None:
