@@ -144,7 +144,7 @@ class HostSampler:
         host = self._host_cpu_s()
         if host is not None:
             sample.host_cpu_s = host
-        reads = _process_io()
+        reads = procfs.io_of()
         if "rchar" in reads:
             sample.read_bytes = reads["rchar"]
         if "read_bytes" in reads:
@@ -215,11 +215,3 @@ def _cpu_pressure_s() -> float | None:
         return int(some.partition(b"total=")[2]) * _MICROSECONDS
     except (OSError, StopIteration, ValueError):
         return None
-
-
-def _process_io() -> dict[str, int]:
-    try:
-        lines = procfs.read("/proc/self/io").decode().splitlines()
-        return {key: int(value) for key, _, value in (line.partition(": ") for line in lines)}
-    except (OSError, ValueError):
-        return {}

@@ -21,3 +21,16 @@ def read(path: str) -> bytes:
         return b"".join(parts)
     finally:
         os.close(descriptor)
+
+
+def io_of(task: str = "self") -> dict[str, int]:
+    """What a task has read and written so far, by the kernel's names ("rchar", "read_bytes" …); empty if unknown.
+
+    Args:
+      task: "self" for the process, "self/task/…" for one of its threads.
+    """
+    try:
+        lines = read(f"/proc/{task}/io").decode().splitlines()
+        return {key: int(value) for key, _, value in (line.partition(": ") for line in lines)}
+    except (OSError, ValueError):
+        return {}

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tensorboard_plugin_plumber.capture import procfs
+from tensorboard_plugin_plumber.model.hull import concave_hull
 
 #: Readers at a time, one round each.
 READERS = (1, 2, 4, 8, 16)
@@ -98,7 +99,7 @@ def measure(paths: Sequence[str]) -> ReadSpeed:
     return ReadSpeed(READERS[: len(speeds)], tuple(speeds), total, certain)
 
 
-def concave_hull(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+def curve_through(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """The corners of the least concave function that is never below the points nor falls.
 
     Args:
@@ -107,18 +108,11 @@ def concave_hull(points: Iterable[tuple[float, float]]) -> list[tuple[float, flo
     Returns:
       Some of the points: between them the function is linear, from nothing up to the first, flat behind the last.
     """
-    corners = [(0.0, 0.0)]
-    for x, y in points:
-        if y <= corners[-1][1]:
-            continue
-        while len(corners) > 1 and _slope(corners[-2], corners[-1]) <= _slope(corners[-1], (x, y)):
-            del corners[-1]
-        corners.append((x, y))
-    return corners[1:]
-
-
-def _slope(left: tuple[float, float], right: tuple[float, float]) -> float:
-    return (right[1] - left[1]) / (right[0] - left[0])
+    rising = [(0.0, 0.0)]
+    for point in points:
+        if point[1] > rising[-1][1]:
+            rising.append(point)
+    return concave_hull(rising)[1:]
 
 
 def _parts(path: str) -> Iterator[_Part]:
@@ -161,9 +155,9 @@ def _round(parts: Sequence[_Part], direct: bool, readers: int) -> _RoundResult:
     """
     if not direct:
         _evict(parts)
-    before = _storage_bytes()
+    before = procfs.io_of().get("read_bytes")
     read, seconds = _Readers(parts, direct, readers).run()
-    after = _storage_bytes()
+    after = procfs.io_of().get("read_bytes")
     counted = before is not None and after is not None and after - before >= _FROM_STORAGE * read
     return _RoundResult(read / seconds, read, counted)
 
@@ -249,12 +243,3 @@ def _evict(parts: Sequence[_Part]) -> None:
     for part in parts:
         with contextlib.suppress(OSError), _opened(part.path) as descriptor:
             os.posix_fadvise(descriptor, part.offset, part.size, os.POSIX_FADV_DONTNEED)
-
-
-def _storage_bytes() -> int | None:
-    """Bytes that this process has fetched from storage so far."""
-    try:
-        lines = procfs.read("/proc/self/io").splitlines()
-        return next(int(line.split(b":")[1]) for line in lines if line.startswith(b"read_bytes"))
-    except (OSError, ValueError, StopIteration):
-        return None

@@ -115,7 +115,7 @@ class ReadMeter:
 
     def begin(self) -> None:
         """What was read before now is nobody's."""
-        self._before = _rchar("/proc/self/io")
+        self._before = procfs.io_of().get("rchar")
         self._threads.grown({threading.main_thread().native_id})
 
     def fill(self, record: m.SampleRecord, pipelines: Sequence[FollowedPipeline]) -> None:
@@ -204,7 +204,7 @@ class _ThreadReads:
         """Bytes that own threads and `more` have read since the last call that asked for them."""
         total = 0
         for thread_id in {*self.own, *more}:
-            now = _rchar(f"/proc/self/task/{thread_id}/io") if thread_id else None
+            now = procfs.io_of(f"self/task/{thread_id}").get("rchar") if thread_id else None
             if thread_id is None or now is None:
                 continue
             total += now - self._last.get(thread_id, now)
@@ -244,14 +244,3 @@ def _take_files(source: _Source, message: m.Pipeline) -> None:
             source.opened_bytes = files.bytes / files.count * source.reading.opens
             source.file_bytes = float(files.bytes) if files.complete else None
             source.remote = any(is_remote(path) for path in files.paths)
-
-
-def _rchar(path: str) -> int | None:
-    try:
-        for line in procfs.read(path).splitlines():
-            key, _, value = line.partition(b": ")
-            if key == b"rchar":
-                return int(value)
-    except (OSError, ValueError):
-        pass
-    return None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorboard_plugin_plumber.capture.construction import DROPPED, construction_of
+from tensorboard_plugin_plumber.capture.once import Once
 from tensorboard_plugin_plumber.capture.places import is_tensorflow_file
 from tensorboard_plugin_plumber.capture.survey import is_traced
 
@@ -41,8 +42,6 @@ class _Local(threading.local):
 
 
 _local = _Local()
-_lock = threading.Lock()
-_patched = False
 
 
 def remade(dataset: Any, arguments: dict[str, Any], functions: Sequence[Any]) -> Any:
@@ -172,31 +171,27 @@ def _reusing(traced: Sequence[Any]) -> Iterator[None]:
         _local.traced = None
 
 
+@Once
 def _patch() -> None:
     """Lets a constructor take functions that are already traced, in this thread and while asked to, and seeds."""
-    global _patched
     from tensorflow.python.data.ops import structured_function
     from tensorflow.python.data.util import random_seed
 
-    with _lock:
-        if _patched:
-            return
-        _patched = True
-        cls = structured_function.StructuredFunctionWrapper
-        original, get_seed = cls.__init__, random_seed.get_seed
+    cls = structured_function.StructuredFunctionWrapper
+    original, get_seed = cls.__init__, random_seed.get_seed
 
-        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
-            if _local.traced is None or (
-                not _local.traced and _is_tensorflows(args[0] if args else kwargs["func"])
-            ):
-                original(self, *args, **kwargs)
-            elif _local.traced:
-                self.__dict__.update(_local.traced.pop(0).__dict__)
-            else:
-                raise CannotRemake("a function would be traced again")
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        if _local.traced is None or (
+            not _local.traced and _is_tensorflows(args[0] if args else kwargs["func"])
+        ):
+            original(self, *args, **kwargs)
+        elif _local.traced:
+            self.__dict__.update(_local.traced.pop(0).__dict__)
+        else:
+            raise CannotRemake("a function would be traced again")
 
-        def get_the_same_seed(seed: Any) -> Any:
-            return (seed.seed, seed.seed2) if isinstance(seed, _Seeds) else get_seed(seed)
+    def get_the_same_seed(seed: Any) -> Any:
+        return (seed.seed, seed.seed2) if isinstance(seed, _Seeds) else get_seed(seed)
 
-        cls.__init__ = __init__
-        random_seed.get_seed = get_the_same_seed
+    cls.__init__ = __init__
+    random_seed.get_seed = get_the_same_seed

@@ -119,7 +119,7 @@ def measured(device: str, paths: Sequence[str]) -> m.StorageCurve:
     except read_speed.NotMeasured as error:
         curve.sentence = f"What {device} delivers was not measured: {error}."
         return curve
-    hull = read_speed.concave_hull(zip(speed.readers, speed.bytes_per_s, strict=True))
+    hull = read_speed.curve_through(zip(speed.readers, speed.bytes_per_s, strict=True))
     curve.readers.extend(float(readers) for readers, _ in hull)
     curve.bytes_per_s.extend(rate for _, rate in hull)
     curve.past_page_cache = speed.past_page_cache

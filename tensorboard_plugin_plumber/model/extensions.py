@@ -194,9 +194,9 @@ def _guarded(
     try:
         return use(extension.call)
     except (Exception, SystemExit) as error:
-        words = f"The extension {extension.name} is left out: {type(error).__name__}: {error}".rstrip(": ")
-        if words not in notes:
-            notes.append(words)
+        said = f"The extension {extension.name} is left out: {type(error).__name__}: {error}".rstrip(": ")
+        if said not in notes:
+            notes.append(said)
         return None
 
 

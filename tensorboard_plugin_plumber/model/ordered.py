@@ -28,6 +28,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from tensorboard_plugin_plumber.model.hull import concave_hull
+
 Array = npt.NDArray[np.float64]
 
 #: Batches that a map fused with its batch may hold, whatever its parallelism (TensorFlow's kMaxBatchResults).
@@ -164,14 +166,6 @@ def _calls_per_time(times: Array, spent: Array) -> Array:
 
 def _concave(values: Array) -> Array:
     """The least concave function of the grid's k that is nowhere below `values`."""
-    hull = [0]
-    for n in range(1, len(values)):
-        while len(hull) > 1 and _slope(values, hull[-2], hull[-1]) <= _slope(values, hull[-1], n):
-            hull.pop()
-        hull.append(n)
-    majorant: Array = np.interp(_PARALLELISM, _PARALLELISM[hull], values[hull])
+    corners = np.array(concave_hull(zip(_PARALLELISM.tolist(), values.tolist(), strict=True)))
+    majorant: Array = np.interp(_PARALLELISM, corners[:, 0], corners[:, 1])
     return majorant
-
-
-def _slope(values: Array, left: int, right: int) -> float:
-    return float((values[right] - values[left]) / (_PARALLELISM[right] - _PARALLELISM[left]))

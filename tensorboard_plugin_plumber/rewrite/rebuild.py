@@ -141,12 +141,12 @@ class _Rebuilder:
 
     def _changed(self, dataset: Any) -> Any:
         edit = self._edits.get(id(dataset), Edit())
+        inputs = construction.inputs_of(dataset)
         moved = construction.original_of(dataset) is None and any(
-            self._again(one) is not one for one in construction.inputs_of(dataset)
+            self._again(one) is not one for one in inputs
         )
-        has_inputs = bool(construction.inputs_of(dataset))
         set_anew = edit.calls is not None or edit.unbounded is not None
-        if not (moved or set_anew or (self._everything and has_inputs)):
+        if not (moved or set_anew or (self._everything and inputs)):
             return dataset
         arguments = {name: replaced(value, self._again) for name, value in arguments_of(dataset).items()}
         make = _PARALLEL_FORMS.get(type(dataset).__name__) if set_anew else None

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorboard_plugin_plumber.capture import read_speed, storage
-from tensorboard_plugin_plumber.capture.read_speed import NotMeasured, concave_hull, measure
+from tensorboard_plugin_plumber.capture.read_speed import NotMeasured, curve_through, measure
 from tensorboard_plugin_plumber.capture.sink import MemorySink
 from tensorboard_plugin_plumber.model.network import StorageCurve
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
@@ -58,7 +58,7 @@ speeds = st.lists(st.floats(min_value=1.0, max_value=1e10), min_size=1, max_size
 @given(speeds)
 def test_the_hull_is_the_least_concave_function_above(rates: list[float]) -> None:
     points = [(float(2**i), rate) for i, rate in enumerate(rates)]
-    corners = concave_hull(points)
+    corners = curve_through(points)
     # THEN it is one that the model takes: concave, never falling (it raises otherwise); above all points ...
     curve = StorageCurve(tuple(corners))
     assert all(curve.bytes_per_s(readers) >= rate * (1 - 1e-9) for readers, rate in points)
