@@ -10,7 +10,6 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-import keras
 import pytest
 import tensorflow as tf
 
@@ -18,16 +17,7 @@ import tensorboard_plugin_plumber as plumber
 from tensorboard_plugin_plumber.capture import boundary, guard, iterators, registry
 from tensorboard_plugin_plumber.capture.session import CaptureSession
 from tensorboard_plugin_plumber.events import reader
-
-
-def small_dataset(examples: int = 20) -> tf.data.Dataset:
-    return tf.data.Dataset.range(examples).map(lambda x: ([tf.cast(x, tf.float32)], 1.0)).batch(2)
-
-
-def small_model() -> keras.Model:
-    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    return model
+from tests.support.small import small_dataset, small_model
 
 
 def test_a_callback_used_again_keeps_no_session(tmp_path: Path) -> None:

@@ -20,16 +20,7 @@ from tensorboard_plugin_plumber.capture.session import CaptureSession
 from tensorboard_plugin_plumber.capture.sink import MemorySink
 from tensorboard_plugin_plumber.events.writer import EventWriter
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
-
-
-def small_dataset(examples: int = 20) -> tf.data.Dataset:
-    return tf.data.Dataset.range(examples).map(lambda x: ([tf.cast(x, tf.float32)], 1.0)).batch(2)
-
-
-def small_model() -> keras.Model:
-    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    return model
+from tests.support.small import small_dataset, small_model
 
 
 def test_a_file_that_cannot_be_closed_gives_up_its_directory(tmp_path: Path) -> None:

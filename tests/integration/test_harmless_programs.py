@@ -67,7 +67,7 @@ def test_iterators_of_a_strategy_end_when_they_are_dropped(tmp_path: Path) -> No
 _FORK = """
 import os, sys, time, keras
 import tensorboard_plugin_plumber as plumber
-from tests.integration.test_harmless import small_dataset, small_model
+from tests.support.small import small_dataset, small_model
 
 children = []
 
