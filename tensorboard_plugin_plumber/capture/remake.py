@@ -62,20 +62,33 @@ def remade(dataset: Any, arguments: dict[str, Any], functions: Sequence[Any]) ->
         arguments = arguments | {"seed": _Seeds(dataset._seed, dataset._seed2)}
     try:
         return called(lambda: cls(**arguments), functions)
-    except (TypeError, ValueError, AttributeError):
+    except CannotRemake as error:
+        if error.__cause__ is None:
+            raise
         # Some constructors take plain numbers only, and keep tensors.
         plain = {name: _plain(value) for name, value in arguments.items()}
     try:
         return called(lambda: cls(**plain), functions)
-    except (TypeError, ValueError, AttributeError) as error:
+    except CannotRemake as error:
         raise CannotRemake(f"{cls.__name__} cannot be made again: {error}") from error
 
 
 def called(make: Callable[[], Any], functions: Sequence[Any]) -> Any:
-    """What `make` makes, taking these traced functions in their order instead of tracing any."""
+    """What `make` makes, taking these traced functions in their order instead of tracing any.
+
+    Raises:
+      CannotRemake: it would trace a function; or it failed, and then that is the cause.
+    """
     _patch()
-    with _reusing(functions):
-        return make()
+    try:
+        with _reusing(functions):
+            return make()
+    except CannotRemake:
+        raise
+    # A constructor runs code of TensorFlow's, of a third party's class, of an element spec's: whatever it
+    # raises, the dataset that the user has is whole, and the caller does without another one.
+    except Exception as error:
+        raise CannotRemake(str(error).strip() or type(error).__name__) from error
 
 
 def arguments_of(dataset: Any) -> dict[str, Any]:
