@@ -203,6 +203,7 @@ class Analyst:
             0.0,
             what_if.cores,
             what_if.memory_bytes,
+            share=what_if.memory_share,
         )
         verdict = a.Verdict(tentative=True, cause=a.CAUSE_UNKNOWN)
         reason = "TensorFlow keeps no counters for this pipeline"

@@ -36,7 +36,9 @@ def ceiling(network: Network, freedoms: list[Freedom], k_max: int, *, filling: b
     def nothing(_: int) -> float:
         return 0.0
 
-    pool = max(k_max, network.current.threadpool_size)
+    pool = (
+        network.current.threadpool_size if network.pool_fixed else max(k_max, network.current.threadpool_size)
+    )
     loads = [
         tree.least(alone, lambda i: tree.read(i) / freedoms[i].copies, max),
         _per(

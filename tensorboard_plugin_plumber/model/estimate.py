@@ -93,16 +93,18 @@ def limits_of(
     cores: float | None,
     memory_bytes: float | None,
     storage: StorageCurve | None = None,
+    share: float | None = None,
 ) -> Limits:
-    """What the process may use; `cores` and `memory_bytes` are what-ifs that replace N and M.
+    """What the process may use; `cores`, `memory_bytes` and `share` are what-ifs that replace N, M and the share.
 
     A plan may add share x (M - in use now + today's buffers), never less than nothing.
     """
+    share = MEMORY_SHARE if share is None else share
     memory = memory_bytes if memory_bytes is not None else float(host.memory_bytes)
     in_use = float(used.memory_used_bytes) if used is not None else 0.0
-    free = MEMORY_SHARE * max(memory - in_use + buffered, 0.0)
+    free = share * max(memory - in_use + buffered, 0.0)
     usable = cores if cores is not None else host.cores or 1.0
-    return Limits(usable, memory, free, MEMORY_SHARE, storage, DISK_SHARE * host.disk_free_bytes)
+    return Limits(usable, memory, free, share, storage, DISK_SHARE * host.disk_free_bytes)
 
 
 def estimate(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from tensorboard_plugin_plumber.model.decisions import unchanged
 from tensorboard_plugin_plumber.model.estimate import Estimate, limits_of, measured, observed_bytes, under
-from tensorboard_plugin_plumber.model.network import Limits
-from tensorboard_plugin_plumber.model.questions import WhatIf
+from tensorboard_plugin_plumber.model.memory import buffer_bytes
+from tensorboard_plugin_plumber.model.network import Limits, Network
+from tensorboard_plugin_plumber.model.questions import NOTHING_BARRED, Barred, WhatIf
 from tensorboard_plugin_plumber.model.service import variation
 from tensorboard_plugin_plumber.model.sizes import sizes_of
 from tensorboard_plugin_plumber.model.storage import Storage, storage_of, supposed_storage
@@ -49,6 +51,7 @@ class Estimates:
             what_if.cores,
             what_if.memory_bytes,
             storage.curve,
+            what_if.memory_share,
         )
         given = what_if.consumer_rate
         if given is None and self.pipeline.HasField("consumer_rate"):
@@ -62,7 +65,10 @@ class Estimates:
             found = under(
                 self.pipeline, self.windows, self._kept[key], limits, weights=weights, given_rate=given
             )
-            return replace(found, network=replace(found.network, epochs=what_if.epochs))
+            network = replace(found.network, epochs=what_if.epochs)
+            if what_if.added_bytes is not None:
+                network = _with_added_bytes(network, what_if.added_bytes)
+            return replace(found, network=_without(network, what_if.barred))
 
         return estimate
 
@@ -76,3 +82,30 @@ class Estimates:
             sizes=self._sizes,
             stored=storage.shares,
         )
+
+
+def _with_added_bytes(network: Network, added: float) -> Network:
+    """The network under a limit of what a plan may add; what is not free cannot be added."""
+    limits = network.limits
+    free = limits.memory_free_bytes / limits.memory_share if limits.memory_share > 0 else 0.0
+    today = buffer_bytes(network, unchanged(network))
+    return replace(network, limits=replace(limits, memory_free_bytes=today + min(added, free)))
+
+
+def _without(network: Network, barred: Barred) -> Network:
+    """The network in which nothing that is barred may be decided."""
+    if barred == NOTHING_BARRED:
+        return network
+    operators = tuple(
+        replace(
+            one,
+            may_parallel=one.may_parallel and one.id not in barred.calls,
+            may_unbounded=one.may_unbounded and not barred.unbounded and one.id not in barred.calls,
+            may_prefetch=one.may_prefetch and not barred.prefetch,
+            may_cache=one.may_cache and one.id not in barred.cached,
+            cache_bytes=None if barred.memory_caches else one.cache_bytes,
+            file_cache_bytes=None if barred.file_caches else one.file_cache_bytes,
+        )
+        for one in network.operators
+    )
+    return replace(network, operators=operators, pool_fixed=barred.threadpool)

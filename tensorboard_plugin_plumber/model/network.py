@@ -243,6 +243,8 @@ class Network:
     observed_rate: float | None = None
     #: E; None, unknown, counts as many.
     epochs: float | None = None
+    #: The pool keeps its size, whatever would be gained.
+    pool_fixed: bool = False
 
     def __post_init__(self) -> None:
         if not self.operators:

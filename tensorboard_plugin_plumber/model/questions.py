@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tensorboard_plugin_plumber.schema.quantities import (
     parse_bytes_per_s,
@@ -11,6 +12,27 @@ from tensorboard_plugin_plumber.schema.quantities import (
     parse_memory_limit,
     parse_positive,
 )
+
+
+@dataclass(frozen=True)
+class Barred:
+    """What no plan may do, for those who apply plans and know what cannot be done, or did not pay."""
+
+    #: Operator ids whose calls stay as they are, in number and in pool.
+    calls: frozenset[str] = frozenset()
+    #: Operator ids whose output is not cached.
+    cached: frozenset[str] = frozenset()
+    memory_caches: bool = False
+    file_caches: bool = False
+    #: The iterator's pool keeps its size.
+    threadpool: bool = False
+    #: No function leaves the iterator's pool.
+    unbounded: bool = False
+    prefetch: bool = False
+
+
+#: Any plan will do.
+NOTHING_BARRED = Barred()
 
 
 @dataclass(frozen=True)
@@ -29,6 +51,11 @@ class WhatIf:
     epochs: float | None = None
     #: The rate to size cores and memory for, steps/s.
     wanted_rate: float | None = None
+    #: Share of the free memory that a plan may use, 0 to 1.
+    memory_share: float | None = None
+    #: Bytes that a plan may add, whatever the share; never more than is free.
+    added_bytes: float | None = None
+    barred: Barred = NOTHING_BARRED
 
 
 #: Everything as it was measured.
@@ -48,4 +75,5 @@ QUESTIONS: Mapping[str, tuple[str, Callable[[str], float]]] = {
 
 def what_if(given: Mapping[str, float | None]) -> WhatIf:
     """The question of values by their names in `QUESTIONS`; None asks nothing."""
-    return WhatIf(**{QUESTIONS[name][0]: value for name, value in given.items()})
+    limits: dict[str, Any] = {QUESTIONS[name][0]: value for name, value in given.items()}
+    return WhatIf(**limits)

@@ -57,7 +57,7 @@ class Columns:
             operator.pooled and not operator.unbounded and not freedom.idle
             for operator, freedom in zip(self._network.operators, self._freedoms, strict=True)
         )
-        if more <= 0 or not pooled:
+        if more <= 0 or not pooled or self._network.pool_fixed:
             return
         self.pool_raised = raised = self._change()
         self.pool_more = column = self._lines.column(0.0, float(more), whole=True)
