@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from typing import Any
 
 from tensorboard_plugin_plumber.answers import Answers
-from tensorboard_plugin_plumber.capture.alone import run_alone
+from tensorboard_plugin_plumber.capture.alone import run_alone, without_warm_up
 from tensorboard_plugin_plumber.capture.files import open_writer
 from tensorboard_plugin_plumber.capture.sink import MemorySink, Sink
 from tensorboard_plugin_plumber.capture.storage import StorageSink
 from tensorboard_plugin_plumber.report import Report
 from tensorboard_plugin_plumber.rewrite.rebuild import Refused, copied, has_memory_cache
-from tensorboard_plugin_plumber.schema.recording import Recording
 from tensorboard_plugin_plumber.tracing import checked_rate
-
-# Share of the samples that belong to the warm-up: first calls, buffers that fill.
-_WARM_UP = 0.2
-_MIN_SAMPLES = 5
 
 
 def diagnose(ds: Any, *, seconds: float = 5, consumer_rate: float | None = None) -> Report:
@@ -45,7 +39,7 @@ def diagnose(ds: Any, *, seconds: float = 5, consumer_rate: float | None = None)
     """
     sink = MemorySink()
     _run(ds, sink, "diagnose", seconds, consumer_rate)
-    answers = Answers(_without_warm_up(sink.recording()))
+    answers = Answers(without_warm_up(sink.recording()))
     return Report(answers.to(), answers.to)
 
 
@@ -88,9 +82,3 @@ def _untouched(ds: Any) -> Any:
         return copied(ds)
     except Refused:
         return ds
-
-
-def _without_warm_up(recording: Recording) -> Recording:
-    samples = recording.samples
-    spare = max(0, min(round(len(samples) * _WARM_UP), len(samples) - _MIN_SAMPLES))
-    return dataclasses.replace(recording, samples=samples[spare:])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -12,6 +14,7 @@ from tensorboard_plugin_plumber.capture import iterators
 from tensorboard_plugin_plumber.capture.session import CaptureSession
 from tensorboard_plugin_plumber.capture.sink import Sink
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
+from tensorboard_plugin_plumber.schema.recording import Recording
 
 # Slow pipelines get up to twice the time for so many elements.
 _MIN_ELEMENTS = 3
@@ -21,6 +24,11 @@ _GRACE_S = 5.0
 # Enough windows even in a short run.
 _SAMPLES = 20
 _SHORTEST_INTERVAL_S = 0.25
+# How often `enough` is asked.
+_BETWEEN_QUESTIONS_S = 0.25
+# Share of the samples that belong to the warm-up: first calls, buffers that fill.
+_WARM_UP = 0.2
+_LEAST_SAMPLES = 5
 
 
 class Empty(Exception):
@@ -32,7 +40,13 @@ class NoElement(Exception):
 
 
 def run_alone(
-    dataset: Any, sink: Sink, *, kind: str, seconds: float, consumer_rate: float | None = None
+    dataset: Any,
+    sink: Sink,
+    *,
+    kind: str,
+    seconds: float,
+    consumer_rate: float | None = None,
+    enough: Callable[[], bool] | None = None,
 ) -> int:
     """Iterates a dataset from its beginning, again and again, and records it.
 
@@ -46,6 +60,7 @@ def run_alone(
       kind: the session's, "trace" or "diagnose".
       seconds: how long.
       consumer_rate: what the user says that the consumer could take, steps/s.
+      enough: asked from time to time, in the calling thread; the run ends where it says so.
 
     Returns:
       How many elements it gave.
@@ -72,7 +87,7 @@ def run_alone(
         interval_s=max(_SHORTEST_INTERVAL_S, min(1.0, seconds / _SAMPLES)),
         amend=amend,
     )
-    run = _Run(dataset, session, seconds)
+    run = _Run(dataset, session, seconds, enough or _never)
     session.start()
     try:
         return run.go()
@@ -80,13 +95,27 @@ def run_alone(
         session.stop()
 
 
+def without_warm_up(recording: Recording) -> Recording:
+    """The recording of a run alone from where it runs steadily, as far as enough is left."""
+    samples = recording.samples
+    spare = max(0, min(round(len(samples) * _WARM_UP), len(samples) - _LEAST_SAMPLES))
+    return dataclasses.replace(recording, samples=samples[spare:])
+
+
+def _never() -> bool:
+    return False
+
+
 class _Run:
     """The iteration, in a daemon thread."""
 
-    def __init__(self, dataset: Any, session: CaptureSession, seconds: float) -> None:
+    def __init__(
+        self, dataset: Any, session: CaptureSession, seconds: float, enough: Callable[[], bool]
+    ) -> None:
         self._dataset = dataset
         self._session = session
         self._seconds = seconds
+        self._enough = enough
         self._stop = threading.Event()
         self._done = threading.Event()
         self._elements = 0
@@ -97,7 +126,11 @@ class _Run:
         threading.Thread(target=self._work, name="plumber-run", daemon=True).start()
         began_s = time.perf_counter()
         try:
-            self._done.wait(self._seconds)
+            while not self._done.wait(
+                min(_BETWEEN_QUESTIONS_S, max(0.0, began_s + self._seconds - time.perf_counter()))
+            ):
+                if time.perf_counter() - began_s >= self._seconds or self._enough():
+                    break
             while (
                 not self._done.is_set()
                 and self._elements < _MIN_ELEMENTS
