@@ -197,6 +197,9 @@ class ThreadMeter:
           time: its times now.
         """
         self._thread_id, self._last = thread_id, time
+        if time is not None and self.total is None:
+            # From here on it is known: a sample that comes before the next look holds its beginning.
+            self.total = threads.ThreadTime(0.0, 0.0)
 
     def take(self, thread_id: int, *, counts: bool) -> None:
         """Steps were taken since the last call.
@@ -207,8 +210,8 @@ class ThreadMeter:
         """
         now = threads.thread_time(thread_id)
         last = self._last if thread_id == self._thread_id else None
-        if counts and now is not None and last is not None:
-            total = self.total or threads.ThreadTime(0.0, 0.0)
+        if counts and now is not None and last is not None and self.total is not None:
+            total = self.total
             self.total = threads.ThreadTime(
                 total.cpu_s + max(now.cpu_s - last.cpu_s, 0.0),
                 total.run_queue_s + max(now.run_queue_s - last.run_queue_s, 0.0),

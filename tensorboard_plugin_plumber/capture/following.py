@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from tensorboard_plugin_plumber.capture import iterators
 from tensorboard_plugin_plumber.capture.align import align
 from tensorboard_plugin_plumber.capture.autotune import autotune_of
-from tensorboard_plugin_plumber.capture.consumer import GapReader, Phase, StepJoin, WindowJoin
+from tensorboard_plugin_plumber.capture.consumer import GapReader, Gaps, Phase, StepJoin, WindowJoin
 from tensorboard_plugin_plumber.capture.counters import IteratorCounters
 from tensorboard_plugin_plumber.capture.epochs import FirstElement
 from tensorboard_plugin_plumber.capture.flushed import flushed
@@ -141,6 +141,8 @@ class FollowedIterator:
     _gaps: GapReader = field(default_factory=GapReader)
     _phase: Phase | None = None
     _join: StepJoin | WindowJoin | RequestJoin | None = None
+    # Of the last look at which requests were joined.
+    _clocked_s: float = 0.0
     _mapping: dict[int, int] = field(default_factory=dict)
     _mapped_ids: tuple[int, int] = (0, 0)
     _fills_said: set[int] = field(default_factory=set)
@@ -233,12 +235,12 @@ class FollowedIterator:
             self._enter(phase)
         if self._join is None:
             return
-        if self.gone and not isinstance(self._join, StepJoin):
-            self._join.finish(self.ended_s, gaps, requested)
-        else:
-            self._join.take(now_s, gaps, requested)
+        self._take_requests(self._join, now_s, gaps, requested)
         if isinstance(self._join, RequestJoin) and not self._join.sees_all:
-            self._join = WindowJoin(self.pipeline.meter, now_s, requested)
+            # What its clock missed since the last look counts as well.
+            self._join = WindowJoin(self.pipeline.meter, self._clocked_s, self._requested)
+            self._take_requests(self._join, now_s, gaps, requested)
+        self._clocked_s = now_s
         if requested > self._requested:
             self._take_thread()
         self._requested = requested
@@ -270,10 +272,11 @@ class FollowedIterator:
         meter = self.pipeline.meter
         if phase is None:
             if self._join is None:
+                self._clocked_s = self._first.idle_s
                 self._join = (
                     RequestJoin(meter, self.clock, self._requested)
                     if self.clock is not None
-                    else WindowJoin(meter, self._first.idle_s, self._requested)
+                    else WindowJoin(meter, self._clocked_s, self._requested)
                 )
         elif phase is not self._phase:
             self._phase = phase
@@ -285,6 +288,14 @@ class FollowedIterator:
             else:
                 self._join = WindowJoin(meter, began_s or self._first.idle_s, self._requested)
             meter.thread.begin(phase.thread_id, phase.thread_time)
+
+    def _take_requests(
+        self, join: StepJoin | WindowJoin | RequestJoin, now_s: float, gaps: Gaps, requested: int
+    ) -> None:
+        if self.gone and not isinstance(join, StepJoin):
+            join.finish(self.ended_s, gaps, requested)
+        else:
+            join.take(now_s, gaps, requested)
 
     def _take_thread(self) -> None:
         """Adds what the thread that consumes has used."""

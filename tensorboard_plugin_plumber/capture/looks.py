@@ -54,14 +54,14 @@ class Looks:
                 self._followed.remove(iterator)
                 if iterator.pipeline is not None:
                     iterator.pipeline.leave(iterator)
-        # Describing must not slow the pace.
-        described_cpu_s = self._registry.describing_cpu_s - described_cpu_s
+        # Describing must not slow the pace; and the look after it finds everything cold.
+        described = self._registry.describing_cpu_s > described_cpu_s
         self._pace.looked(
             time.perf_counter(),
             steps=grown,
             new_children=changes > 0,
             may_have_children=may_have_children,
-            cost_s=time.thread_time() - began_cpu_s - described_cpu_s,
+            cost_s=None if described else time.thread_time() - began_cpu_s,
         )
 
     def period_s(self, now_s: float, spent_s: float) -> float:

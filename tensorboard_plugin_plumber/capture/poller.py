@@ -57,7 +57,7 @@ class Pace:
             self._first_until_s = now_s + _FIRST_S
 
     def looked(
-        self, now_s: float, *, steps: float, new_children: bool, may_have_children: bool, cost_s: float
+        self, now_s: float, *, steps: float, new_children: bool, may_have_children: bool, cost_s: float | None
     ) -> None:
         """A look was taken.
 
@@ -66,7 +66,7 @@ class Pace:
           steps: root elements since the last look of which the model holds the gaps, of the fastest pipeline.
           new_children: operators have come or gone since the last look whose counts rest on looks.
           may_have_children: such operators may come, or nobody knows yet.
-          cost_s: CPU time that the look took.
+          cost_s: CPU time that the look took; None if it was no usual one.
         """
         if self._looked_s is not None and now_s > self._looked_s:
             rate = steps / (now_s - self._looked_s)
@@ -75,7 +75,9 @@ class Pace:
         self._looked_s = now_s
         self._may_have_children = may_have_children
         self._new_children += _SMOOTHING * (new_children - self._new_children)
-        # The first look finds everything cold, and costs ten times as much as those that follow.
+        if cost_s is None:
+            return
+        # Some looks find everything cold, and cost ten times as much as those that follow.
         smoothing = _SMOOTHING if cost_s > self._cost_s else _FALLING
         self._cost_s += smoothing * (cost_s - self._cost_s) if self._cost_s else cost_s
 

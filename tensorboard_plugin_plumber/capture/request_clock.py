@@ -161,7 +161,7 @@ class RequestJoin:
         self.paused = False
         self._noted = delivered if not noted.complete else self._noted + len(times)
         self.sees_all = self._noted >= delivered - _IN_FLIGHT
-        if not times:
+        if not times or not self.sees_all:
             return
         if self._last is None and noted.complete:
             self.first = times[0]
@@ -214,6 +214,8 @@ class RequestJoin:
           gaps, delivered: as for `take`.
         """
         self.take(ended_s, gaps, delivered)
+        if not self.sees_all:
+            return
         # The last element's own step has no other end.
         if self._step_s is not None and self._last is not None:
             self._meter.active_s += max(min(ended_s - self._last[0], self._step_s), 0.0)

@@ -117,5 +117,6 @@ def _thread_cpu_s(windows: Windows) -> float | None:
     """CPU time per step of the thread that consumes, over the windows in which it is known."""
     cpu, steps = (windows.scalars[:, SCALARS.index(name)] for name in ("consumer_thread_cpu_s", "steps"))
     known = np.isfinite(cpu)
-    total = float(steps[known].sum())
-    return max(float(cpu[known].sum()), 0.0) / total if total > 0 else None
+    total_s, total_steps = float(cpu[known].sum()), float(steps[known].sum())
+    # A clock that has only begun stands at zero.
+    return total_s / total_steps if total_s > 0 and total_steps > 0 else None

@@ -191,7 +191,7 @@ def test_a_cache_fills_once_and_then_serves(calls: Calls, tmp_path: Path) -> Non
 
 def test_a_cache_that_is_never_read_to_its_end(calls: Calls, tmp_path: Path) -> None:
     # GIVEN a take behind the cache that leaves the most of it unread
-    dataset = numbers(4000).map(calls.count("first", 0.0005)).cache().take(200).batch(4)
+    dataset = numbers(4000).map(calls.count("first", 0.0005)).cache().take(800).batch(4)
 
     _, (*_, sample) = trace(tmp_path, drain(dataset, epochs=4))
 

@@ -39,3 +39,10 @@ def test_looks_take_their_share_and_half_of_it_while_the_thread_has_taken_too_mu
         # 40 s at 0.3 % of a core are 0.12 s.
         assert pace.period_s(now_s, 0.11) == usual_s
         assert pace.period_s(now_s, 0.13) == 2 * usual_s
+
+
+def test_a_look_that_found_everything_cold_says_nothing_of_the_next() -> None:
+    pace, now_s = Pace(), time.perf_counter()
+    pace.begin(now_s)
+    pace.looked(now_s, steps=0, new_children=False, may_have_children=True, cost_s=None)
+    assert pace.period_s(now_s) < 0.1
