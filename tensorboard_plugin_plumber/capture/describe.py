@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorboard_plugin_plumber.capture import (
+    digests,
     elsewhere,
     graphs,
     keras_inputs,
@@ -140,6 +141,7 @@ def _fill_operators(
     cardinalities = {one.id: settings.cardinality_of(one, lengths) for one in operators}
     facts = PipelineFacts(operators[0], library, cardinalities) if operators else None
     first: dict[object, str] = {}
+    graph_digests = digests.GraphDigests(library)
     for operator in operators:
         out = pipeline.operators.add(id=operator.id, type=operator.type, in_body=operator.in_body)
         parent = operator.parent
@@ -149,7 +151,7 @@ def _fill_operators(
         _fill_source(out, operator)
         assert facts is not None
         found = facts.whole(operator)
-        _fill_function(out, operator, found)
+        _fill_function(out, operator, found, graph_digests)
         if operator.id in executes:
             out.running = executes[operator.id]
         settings.fill_operator(out, operator)
@@ -208,7 +210,9 @@ def _fill_source(out: m.Operator, operator: Written) -> None:
         out.source.path, out.source.line, out.source.scope = made.call.path, made.call.line, made.call.scope
 
 
-def _fill_function(out: m.Operator, operator: Written, found: Facts) -> None:
+def _fill_function(
+    out: m.Operator, operator: Written, found: Facts, graph_digests: digests.GraphDigests
+) -> None:
     record = user_function(operator)
     python = python_of(operator, found)
     if record is None and not python:
@@ -219,6 +223,10 @@ def _fill_function(out: m.Operator, operator: Written, found: Facts) -> None:
         place = function_place(operator)
         if place is not None:
             function.source.path, function.source.line, function.source.scope = place
+        function.code_digest = digests.code_digest(record.code)
+    function.graph_digest = graph_digests.of(
+        name for node in operator.nodes for name in node.functions().values()
+    )
     function.python = bool(python)
     function.random = found.draws or any(one.random for one in python)
     function.seeded = found.all_seeded

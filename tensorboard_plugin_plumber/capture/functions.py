@@ -259,12 +259,17 @@ def _widens_to_float(node: Any) -> bool:
 
 def _python_function(node: Any) -> PythonFacts:
     """Facts of the Python function behind a py_function or numpy_function node."""
+    function = python_behind(node)
+    return PythonFacts("a Python function", None) if function is None else python_facts(function)
+
+
+def python_behind(node: Any) -> Any:
+    """The Python function that a py_function or numpy_function node calls; None if it is gone."""
     from tensorflow.python.ops import script_ops
 
     token = node.attr["token"].s.decode(errors="replace")
     function = script_ops._py_funcs.get(token)
-    function = _given(getattr(function, "_func", function))
-    return PythonFacts("a Python function", None) if function is None else python_facts(function)
+    return _given(getattr(function, "_func", function))
 
 
 def _given(function: Any) -> Any:
