@@ -273,7 +273,12 @@ def _consumer_cpu_s(
     pool = totals["pool_cpu_s"] / totals["steps"]
     left = max(process_s - others - (max(functions, pool) if math.isfinite(pool) else functions), 0.0)
     asking = totals["consumer_thread_cpu_s"] / totals["steps"]
-    return min(left, asking) if pipeline.consumer == m.CONSUMER_NONE and math.isfinite(asking) else left
+    if not math.isfinite(asking):
+        return left
+    if pipeline.consumer == m.CONSUMER_NONE:
+        return min(left, asking)
+    # The thread that asks is the consumer, but for what needs no pool: that may run in it.
+    return max(left, asking - others)
 
 
 def _foreign_cores(totals: Totals) -> float:
