@@ -85,7 +85,7 @@ def prepare(
     if not missing:
         return found
     directory.mkdir(parents=True, exist_ok=True)
-    noise = _noise_fields()
+    noise = noise_fields()
     for done, shard in enumerate(missing, start=shards - len(missing)):
         progress(done, shards)
         _write_shard(found, shard, noise)
@@ -95,7 +95,7 @@ def prepare(
 
 def draw(rng: np.random.Generator, noise: list[Field], shape: str) -> Image:
     """One image, [HEIGHT, WIDTH, 3] uint8, with one `shape` of SHAPES on a noisy ground."""
-    luminance, red, blue = (_window(rng, noise) for _ in range(3))
+    luminance, red, blue = (window(rng, noise) for _ in range(3))
     ground = np.stack([luminance + 0.3 * red, luminance, luminance + 0.3 * blue], axis=-1)
     contrast = rng.uniform(41, 72)
     colour = rng.uniform(60, 190, 3)
@@ -106,7 +106,7 @@ def draw(rng: np.random.Generator, noise: list[Field], shape: str) -> Image:
     return np.clip(picture, 0, 255).astype(np.uint8)
 
 
-def _noise_fields() -> list[Field]:
+def noise_fields() -> list[Field]:
     """Periodic 1/f noise, [_NOISE_SIZE, _NOISE_SIZE] each, mean 0 and standard deviation 1."""
     rng = np.random.default_rng([VERSION, 0])
     size = _NOISE_SIZE
@@ -121,11 +121,12 @@ def _noise_fields() -> list[Field]:
     return fields
 
 
-def _window(rng: np.random.Generator, noise: list[Field]) -> Field:
+def window(rng: np.random.Generator, noise: list[Field], height: int = HEIGHT, width: int = WIDTH) -> Field:
+    """A part of one of the noise fields, turned over at random; [height, width], each below 1024."""
     field = noise[rng.integers(len(noise))]
-    top, left = rng.integers(_NOISE_SIZE - HEIGHT), rng.integers(_NOISE_SIZE - WIDTH)
-    window = field[top : top + HEIGHT, left : left + WIDTH]
-    return window[:: rng.choice([-1, 1]), :: rng.choice([-1, 1])]
+    top, left = rng.integers(_NOISE_SIZE - height), rng.integers(_NOISE_SIZE - width)
+    part = field[top : top + height, left : left + width]
+    return part[:: rng.choice([-1, 1]), :: rng.choice([-1, 1])]
 
 
 def _mask(rng: np.random.Generator, shape: str) -> Field:
