@@ -21,7 +21,7 @@ BUILT_FROM := pyproject.toml setup.py tools/npm.py $(wildcard proto/*) \
 
 .PHONY: help
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: demo
 demo: $(VENV)/.installed  ## Diagnose a badly fed training and serve the tab; ARGS=--no-serve only reports
@@ -59,6 +59,10 @@ bench: $(VENV)/.installed-dev  ## Measure overhead, accuracy and time to solve (
 .PHONY: bench-predict
 bench-predict: $(VENV)/.installed-dev  ## Predict rates of settings that never ran, then measure them (20 minutes)
 	$(BIN)/python -m benchmarks.predict $(ARGS)
+
+.PHONY: bench-optimize
+bench-optimize: $(VENV)/.installed-dev  ## Measure what optimize gains over AUTOTUNE (two hours); ARGS=--smoke only tries
+	$(BIN)/python -m benchmarks.optimize $(ARGS)
 
 .PHONY: screenshot
 screenshot: $(VENV)/.installed-dev chromium  ## Make the README's picture of the tab anew

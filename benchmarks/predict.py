@@ -195,12 +195,12 @@ def window_of(dataset: Any, warm_up_s: float, window_s: float, *, whole_pass: bo
     _count(elements, warm_up_s, 1)
     if whole_pass:
         _until_steady(elements, window_s)
-    others = _others_s()
+    others = others_s()
     count, seconds = _count(elements, window_s, ELEMENTS)
-    return Window(count / seconds, (_others_s() - others) / seconds)
+    return Window(count / seconds, (others_s() - others) / seconds)
 
 
-def _others_s() -> float:
+def others_s() -> float:
     """Core time that everything but this process has used so far on this host, seconds; 0 where nobody knows."""
     try:
         ticks = Path("/proc/stat").read_text(encoding="utf-8").split("\n", 1)[0].split()[1:]
