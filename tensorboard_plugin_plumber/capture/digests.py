@@ -148,6 +148,40 @@ class GraphDigests:
         return data
 
 
+def traced_digest(wrapper: Any) -> str:
+    """Of a function that a live dataset has traced, as `GraphDigests` gives it; "" if it is gone.
+
+    Args:
+      wrapper: TensorFlow's `StructuredFunctionWrapper`.
+    """
+    name = getattr(getattr(wrapper, "_function", None), "name", None)
+    if name is None:
+        return ""
+    return GraphDigests(_Registered()).of([name.decode() if isinstance(name, bytes) else str(name)])
+
+
+class _Registered(Mapping[str, Any]):
+    """The functions that TensorFlow knows in this process; which there are, it does not say."""
+
+    def __init__(self) -> None:
+        self._looked_up: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        from tensorflow.python.eager import context
+
+        if name not in self._looked_up:
+            if not context.context().has_function(name):
+                raise KeyError(name)
+            self._looked_up[name] = context.context().get_function_def(name)
+        return self._looked_up[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._looked_up)
+
+    def __len__(self) -> int:
+        return len(self._looked_up)
+
+
 def _own_nodes(function: Any) -> Iterator[Any]:
     """The nodes of a body without operators of tf.data, and without the constants that only these take."""
     datasets = {node.name for node in function.node_def if is_dataset_op(node.op)}

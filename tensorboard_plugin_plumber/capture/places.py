@@ -22,6 +22,7 @@ from typing import Any
 _USER, _TENSORFLOW, _TF_DATA, _LIBRARY, _GENERATED, _PLUMBER = range(6)
 # tf.distribute puts operators of its own around the user's pipeline.
 _DISTRIBUTE = os.sep + os.path.join("tensorflow", "python", "distribute") + os.sep
+_AUTOGRAPH = os.sep + os.path.join("tensorflow", "python", "autograph") + os.sep
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # The demo's training script plays the user; the rest of the package is Plumber.
 _DEMO = os.path.join(_HERE, "demo") + os.sep
@@ -97,6 +98,30 @@ def locate(frame: types.FrameType | None) -> tuple[str, Call | None, tuple[str, 
             return _public(method), call, site
         frame = frame.f_back
     return _public(method), None, site
+
+
+def called_directly(frame: types.FrameType | None, method: str) -> Call | None:
+    """The user's call of a method of a dataset; None where it is TensorFlow, a library or Plumber that calls it.
+
+    Args:
+      frame: the caller's.
+      method: its name.
+    """
+    while frame is not None:
+        code = frame.f_code
+        kind = _kind(code.co_filename)
+        if kind == _USER:
+            return Call(code, frame.f_lasti, frame.f_lineno, method)
+        if kind == _GENERATED:
+            origin = _origin(code.co_filename, frame.f_lineno)
+            of_user = origin is not None and _kind(origin[0]) == _USER
+            return Call(code, frame.f_lasti, frame.f_lineno, method, origin) if of_user else None
+        # Between the two stand only autograph, and the methods of TensorFlow 1's class of the same name.
+        same = kind == _TF_DATA and code.co_name == method
+        if not (same or (kind == _TENSORFLOW and _AUTOGRAPH in code.co_filename)):
+            return None
+        frame = frame.f_back
+    return None
 
 
 @functools.lru_cache(maxsize=1024)

@@ -115,6 +115,7 @@ def test_a_plan_comes_back_as_it_was_saved() -> None:
         "decode",
         "3.11:decode",
         "2.21:decode",
+        "",
         1000,
     )
     assert again.operator("op0").settings == {"batch_size": 32, "drop_remainder": False}
@@ -140,6 +141,7 @@ plans = st.builds(
                     texts,
                     texts,
                     texts,
+                    st.just(""),
                     st.integers(-2, 2**62),
                     st.dictionaries(texts, st.integers() | st.booleans(), max_size=3),
                 )
@@ -202,6 +204,7 @@ def with_(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (with_("operators.1.in_body", 0), "operators[1].in_body is 0, not true or false"),
         (with_("operators.1.parent", "op9"), "the parent of op1 is 'op9'"),
         (with_("operators.0.parent", "op1"), "the parent of op0 is 'op1'"),
+        (with_("operators.1.same_as", "op4"), "op1 is the same as 'op4'"),
         (with_("operators.1.type", "Map"), '"structure" does not fit'),
         (with_("operators.1.id", "op7"), "are not numbered"),
         (with_("operators.1.settings", {"batch_size": 1.5}), "no numbers"),

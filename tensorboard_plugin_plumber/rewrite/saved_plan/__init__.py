@@ -12,7 +12,13 @@ process, of another day or on another host is known to be the same, or refused w
 =============  ============================================================
 """
 
-from tensorboard_plugin_plumber.rewrite.saved_plan.matching import Match, Mismatch, match, matched
+from tensorboard_plugin_plumber.rewrite.saved_plan.matching import (
+    Match,
+    Mismatch,
+    match,
+    match_dataset,
+    matched,
+)
 from tensorboard_plugin_plumber.rewrite.saved_plan.sources import from_log_dir, load, save
 from tensorboard_plugin_plumber.rewrite.saved_plan.text import Damaged, from_json, to_json
 from tensorboard_plugin_plumber.rewrite.saved_plan.values import (
@@ -35,6 +41,7 @@ __all__ = [
     "from_log_dir",
     "load",
     "match",
+    "match_dataset",
     "matched",
     "save",
     "saved",

@@ -112,13 +112,22 @@ def match_dataset(
       Mismatch: its pipeline is not the one that the plan was made for.
       tf.errors.OpError, ValueError: the dataset cannot be described.
     """
-    from tensorboard_plugin_plumber.capture import host
     from tensorboard_plugin_plumber.capture.describe import describe
 
     pipeline = describe(dataset, role="diagnose").pipeline
+    cores, allowed = limits_here(memory_share=memory_share, memory_bytes=memory_bytes)
+    return match(saved, pipeline, cores=cores, memory_bytes=allowed)
+
+
+def limits_here(
+    *, memory_share: float = MEMORY_SHARE, memory_bytes: float | None = None
+) -> tuple[float, float]:
+    """(cores that this process may use, bytes that caches may take); the arguments are those of `match_dataset`."""
+    from tensorboard_plugin_plumber.capture import host
+
     free = max(float(host.usable_memory()[0] - host.HostSampler().sample(0.0).memory_used_bytes), 0.0)
     allowed = memory_share * free if memory_bytes is None else min(memory_bytes, free)
-    return match(saved, pipeline, cores=host.usable_cores()[0], memory_bytes=allowed)
+    return host.usable_cores()[0], allowed
 
 
 def match(saved: SavedPlan, pipeline: m.Pipeline, *, cores: float, memory_bytes: float) -> Match:
@@ -139,8 +148,8 @@ def match(saved: SavedPlan, pipeline: m.Pipeline, *, cores: float, memory_bytes:
     for old, new in _upstream_first(saved.operators, now):
         _check_settings(old, new)
     _check_legality(saved.changes, pipeline)
-    changes, too_large = _affordable(saved, now, memory_bytes)
-    notes = [*_on_unknown(unknown), *_on_cores(saved, cores), *too_large]
+    changes, too_large = affordable(saved, now, memory_bytes)
+    notes = [*_on_unknown(unknown), *on_cores(saved, cores), *too_large]
     relocated = dataclasses.replace(saved, operators=now, changes=tuple(changes))
     return Match(tuple(map(message, changes)), tuple(notes), relocated)
 
@@ -259,7 +268,7 @@ def _check_legality(changes: Sequence[SavedChange], pipeline: m.Pipeline) -> Non
             raise Mismatch(f"{named} may not {what} here: {verdict.reason.rstrip('.')}.")
 
 
-def _affordable(
+def affordable(
     saved: SavedPlan, now: Sequence[SavedOperator], memory_bytes: float
 ) -> tuple[list[SavedChange], list[str]]:
     """The changes without the memory caches that do not fit here, and a sentence for each of these."""
@@ -294,7 +303,8 @@ def _on_unknown(operators: Sequence[SavedOperator]) -> Iterator[str]:
         )
 
 
-def _on_cores(saved: SavedPlan, cores: float) -> Iterator[str]:
+def on_cores(saved: SavedPlan, cores: float) -> Iterator[str]:
+    """What is to be said of a plan that was made for another number of cores: a sentence, or nothing."""
     before = saved.origin.cores
     if cores < before * _AS_MANY_CORES:
         yield (

@@ -121,6 +121,8 @@ def _check(plan: SavedPlan, structure: str) -> None:
     for one in plan.operators:
         if one.parent not in before and (one.parent or before):
             raise Damaged(f"the parent of {one.id} is {one.parent!r}, which does not stand before it")
+        if one.same_as not in before | {""}:
+            raise Damaged(f"{one.id} is the same as {one.same_as!r}, which does not stand before it")
         before.add(one.id)
     if structure != plan.structure:
         raise Damaged('"operators" are not those that it was saved with: "structure" does not fit them')
@@ -150,6 +152,7 @@ def _operator(content: _Reader) -> SavedOperator:
         content.text("function"),
         content.text("code"),
         content.text("graph"),
+        content.text("same_as"),
         content.integer("elements"),
         settings,
     )

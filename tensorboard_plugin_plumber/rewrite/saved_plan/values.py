@@ -32,6 +32,7 @@ class SavedOperator:
       scope: the function that holds the line.
       function: name of the function it was given; "" if it has none.
       code, graph: digests of that function (`capture.digests`); "" if unknown.
+      same_as: id of an earlier one that is the same dataset object, which is read at both places; "" if none is.
       elements: in one pass of its output; negative if unknown or endless.
       settings: as written, by their names; those that other hosts may have otherwise are left out.
     """
@@ -47,6 +48,7 @@ class SavedOperator:
     function: str = ""
     code: str = ""
     graph: str = ""
+    same_as: str = ""
     elements: int = -2
     settings: Mapping[str, Setting] = field(default_factory=dict)
 
@@ -210,6 +212,7 @@ def _saved_operator(one: m.Operator) -> SavedOperator:
         one.function.name,
         one.function.code_digest,
         one.function.graph_digest,
+        one.same_as,
         one.cardinality,
         settings,
     )
