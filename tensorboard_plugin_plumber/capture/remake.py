@@ -29,8 +29,8 @@ class CannotRemake(Exception):
 
 
 @dataclass(frozen=True)
-class _Seeds:
-    """In the place of a constructor's `seed`: the two that its first call drew."""
+class Seeds:
+    """In the place of a constructor's `seed`: the two that its first call drew, or others to draw from."""
 
     seed: Any
     seed2: Any
@@ -58,8 +58,8 @@ def remade(dataset: Any, arguments: dict[str, Any], functions: Sequence[Any]) ->
     cls = type(dataset)
     if any(name in cls.__name__ for name in _NEVER_AGAIN):
         raise CannotRemake(f"{cls.__name__} reaches outside when it is made")
-    if hasattr(dataset, "_seed") and "seed" in arguments:
-        arguments = arguments | {"seed": _Seeds(dataset._seed, dataset._seed2)}
+    if hasattr(dataset, "_seed") and "seed" in arguments and not isinstance(arguments["seed"], Seeds):
+        arguments = arguments | {"seed": Seeds(dataset._seed, dataset._seed2)}
     try:
         return called(lambda: cls(**arguments), functions)
     except CannotRemake as error:
@@ -204,7 +204,7 @@ def _patch() -> None:
             raise CannotRemake("a function would be traced again")
 
     def get_the_same_seed(seed: Any) -> Any:
-        return (seed.seed, seed.seed2) if isinstance(seed, _Seeds) else get_seed(seed)
+        return (seed.seed, seed.seed2) if isinstance(seed, Seeds) else get_seed(seed)
 
     cls.__init__ = __init__
     random_seed.get_seed = get_the_same_seed
