@@ -27,6 +27,7 @@ from tensorboard_plugin_plumber.rewrite.saved_plan import (
     Mismatch,
     SavedPlan,
     load,
+    made_in,
     match_dataset,
     matched,
     to_json,
@@ -163,6 +164,42 @@ def test_what_stands_in_a_body_is_reached_at_its_call(plan: SavedPlan, tmp_path:
     with applying(plan) as application:
         assert [one.type for one in operators(module.make())] == [one.type for one in plan.operators]
     assert len(application.applied().changes) == 0
+
+
+def test_both_ways_together_make_all_of_a_plan(plan: SavedPlan, tmp_path: Path) -> None:
+    # GIVEN the program of today, and a plan with one more change in a body, which moves all that follows it
+    module = train(tmp_path, "\n# a comment\n" + TRAIN)
+    more = (*plan.changes, dataclasses.replace(plan.changes[2], operator=plan.operators[-2].id))
+    longer = dataclasses.replace(plan, changes=more)
+    built: list[Any] = []
+
+    def again() -> Any:
+        built.append(module.make())
+        return built[-1]
+
+    # WHEN the plan is made in its dataset
+    made = made_in(longer, module.make(), again=again)
+
+    # THEN all of it is there
+    assert [one.type for one in operators(made.dataset)] == [
+        "Prefetch", "Batch", "ParallelMap", "Shuffle", "Cache", "Interleave", "Range", "Prefetch",
+        "ParallelMap", "Range",
+    ]  # fmt: skip
+    assert made.dataset.options().threading.private_threadpool_size == 6
+    assert (len(made.changes), made.notes, len(built)) == (6, (), 1)
+    written = module.make()
+    assert [elements(made.dataset), elements(made.dataset)] == [elements(written), elements(written)]
+    # AND without the code that builds it, what stands in the body is told
+    alone = made_in(longer, module.make())
+    assert [one.type for one in operators(alone.dataset)][-3:] == ["Range", "Map", "Range"]
+    assert len(alone.changes) == 4
+    assert (
+        alone.notes[0]
+        == "parallelism 2 at Map parse (train.py:15) is left out: it stands in a function's body."
+    )
+    # AND nothing is built twice for nothing
+    assert made_in(without(plan, "parse"), module.make(), again=again).notes == ()
+    assert len(built) == 1
 
 
 @pytest.mark.parametrize(

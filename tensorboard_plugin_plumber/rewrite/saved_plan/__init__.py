@@ -9,9 +9,11 @@ process, of another day or on another host is known to be the same, or refused w
 `text`         as JSON, and back
 `sources`      from wherever users keep plans: a file, a log directory
 `matching`     onto a pipeline as it stands now
+`making`       made in a dataset
 =============  ============================================================
 """
 
+from tensorboard_plugin_plumber.rewrite.saved_plan.making import Made, made_in
 from tensorboard_plugin_plumber.rewrite.saved_plan.matching import (
     Match,
     Mismatch,
@@ -31,6 +33,7 @@ from tensorboard_plugin_plumber.rewrite.saved_plan.values import (
 
 __all__ = [
     "Damaged",
+    "Made",
     "Match",
     "Mismatch",
     "Origin",
@@ -40,6 +43,7 @@ __all__ = [
     "from_json",
     "from_log_dir",
     "load",
+    "made_in",
     "match",
     "match_dataset",
     "matched",

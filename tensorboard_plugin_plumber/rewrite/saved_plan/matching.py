@@ -87,7 +87,7 @@ def matched(
     from tensorboard_plugin_plumber.rewrite import planned
 
     found = match_dataset(saved, dataset, memory_share=memory_share, memory_bytes=memory_bytes)
-    edits = planned.edits_of(found.changes, planned.places_of(dataset), cache or _path_of)
+    edits = planned.edits_of(found.changes, planned.places_of(dataset), cache or path_of_cache)
     for note in found.notes:
         say(note)
     return edits
@@ -154,7 +154,8 @@ def match(saved: SavedPlan, pipeline: m.Pipeline, *, cores: float, memory_bytes:
     return Match(tuple(map(message, changes)), tuple(notes), relocated)
 
 
-def _path_of(change: a.Change) -> str:
+def path_of_cache(change: a.Change) -> str:
+    """Where a change of that kind puts its cache; "" is memory."""
     return "" if change.to.word == "memory" else change.to.word
 
 
