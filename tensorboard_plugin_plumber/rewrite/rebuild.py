@@ -53,18 +53,19 @@ class Edits:
     threadpool_size: int | None = None
 
 
-def rebuilt(dataset: Any, edits: Edits) -> Any:
+def rebuilt(dataset: Any, edits: Edits, *, apart: bool = False) -> Any:
     """The dataset with the edits made; the given one is not touched.
 
     Args:
       dataset: an eager `tf.data.Dataset`.
       edits: what changes.
+      apart: what does not change is made again too, sources apart, as by `copied`.
 
     Raises:
       Refused: one of the edits cannot be made.
     """
     with tf.init_scope():
-        made = _Rebuilder(dataset, edits.operators).go()
+        made = _Rebuilder(dataset, edits.operators, everything=apart).go()
         if edits.threadpool_size is not None:
             options = tf.data.Options()
             options.threading.private_threadpool_size = edits.threadpool_size
