@@ -11,10 +11,18 @@ How to use it:
     for one in candidates(dataset):              # each map of a pipeline, where a cut may pay
         for split in one.splits:                 # the one that saves most first, then those that hold less
             if prove_split(split, one.map_dataset, 8).same:
-                made = applied(split, one.map_dataset, input_dataset, between=lambda first: first.cache())
+                made = applied(
+                    split,
+                    one.map_dataset,
+                    input_dataset,
+                    between=lambda first: first.cache(),
+                    through=one.through,
+                    pipeline=dataset,
+                )
 
-`input_dataset` is the map's own input or what a rewrite made of it. Everything else of the pipeline is
-rebuilt around `made` as around any operator that was made again.
+`input_dataset` is the map's own input or what a rewrite made of it. Where that ends in a shuffle or a repeat, on
+which no cache may stand, `through` puts the first half and the cache below them (`lowering`). Everything else of
+the pipeline is rebuilt around `made` as around any operator that was made again.
 """
 
 from tensorboard_plugin_plumber.rewrite.split.candidates import Candidate, candidates

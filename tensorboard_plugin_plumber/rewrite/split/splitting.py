@@ -16,9 +16,9 @@ from tensorboard_plugin_plumber.rewrite.split.costs import Costs, mapped, measur
 from tensorboard_plugin_plumber.rewrite.split.cut import Cut, cuts
 from tensorboard_plugin_plumber.rewrite.split.flat import Flat, flattened
 from tensorboard_plugin_plumber.rewrite.split.halves import Part, part, specs_of, traced
+from tensorboard_plugin_plumber.rewrite.split.lowering import MAPS, lowered, passage
 from tensorboard_plugin_plumber.rewrite.split.sides import Sides, sides_of
 
-_MAPS = frozenset({"_MapDataset", "_ParallelMapDataset"})
 # Elements that are measured with: the first warms up.
 SAMPLES = 6
 # Of the deterministic work, what has to stand before the cut.
@@ -121,7 +121,15 @@ def splits_of(
     return taken
 
 
-def applied(split: Split, map_dataset: Any, input_dataset: Any, *, between: Callable[[Any], Any]) -> Any:
+def applied(
+    split: Split,
+    map_dataset: Any,
+    input_dataset: Any,
+    *,
+    between: Callable[[Any], Any],
+    through: bool = False,
+    pipeline: Any = None,
+) -> Any:
     """The map in two halves.
 
     Args:
@@ -129,18 +137,30 @@ def applied(split: Split, map_dataset: Any, input_dataset: Any, *, between: Call
       map_dataset: the dataset object of the map; both halves have its settings and its name.
       input_dataset: what the first half takes its elements from.
       between: what stands between the halves, such as a cache, over the first half; the elements stay.
+      through: the first half and what is between go below the shuffles, repeats and prefetches at the end of
+        the input, and below maps among them that do the same in each epoch (`lowering`).
+      pipeline: as for `split_at_randomness`, where it goes through maps.
 
     Raises:
       Refused: it cannot be made.
     """
     if input_dataset.element_spec != map_dataset._input_dataset.element_spec:
         raise Refused("the elements of its input are not those that its function was traced for")
-    with tf.init_scope():
-        first = mapped(map_dataset, input_dataset, split.first)
+
+    def half(below: Any) -> Any:
+        first = mapped(map_dataset, below, split.first)
         construction.stand_for(first, map_dataset)
         middle = between(first)
         if middle.element_spec != first.element_spec:
             raise Refused("what stands between the halves changes the elements")
+        return middle
+
+    with tf.init_scope():
+        if through:
+            written = resources.written_by(map_dataset if pipeline is None else pipeline)
+            middle = lowered(passage(input_dataset, written), half)
+        else:
+            middle = half(input_dataset)
         made = mapped(map_dataset, middle, split.rest)
         construction.stand_for(made, map_dataset)
     if made.element_spec != map_dataset.element_spec:
@@ -150,7 +170,7 @@ def applied(split: Split, map_dataset: Any, input_dataset: Any, *, between: Call
 
 def is_map(dataset: Any) -> bool:
     """Whether a dataset object is a map whose function may be cut."""
-    return type(dataset).__name__ in _MAPS
+    return type(dataset).__name__ in MAPS
 
 
 class _Function:

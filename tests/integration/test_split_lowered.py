@@ -1,0 +1,108 @@
+"""The first half and its cache below a shuffle or a repeat: the same elements at the same places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from tensorboard_plugin_plumber.capture import construction
+from tensorboard_plugin_plumber.rewrite.split import applied, candidates, prove_split, splitting
+from tests.support import augmented
+from tests.support.augmented import pictures
+from tests.support.digests import elements
+
+construction.install()
+Dataset = tf.data.Dataset
+
+
+def multiplied(index: Any) -> Any:
+    ones = tf.fill((2, 2), tf.cast(index, tf.float32))
+    return tf.matmul(ones, ones) + tf.random.uniform((2, 2), seed=1), tf.random.normal((), seed=3)
+
+
+def kinds(dataset: Any) -> list[str]:
+    """Operators from the last one down."""
+    found = []
+    while dataset is not None:
+        found.append(type(dataset).__name__.strip("_").removesuffix("Dataset"))
+        dataset = getattr(dataset, "_input_dataset", None)
+    return found
+
+
+INPUTS: dict[str, tuple[Callable[[], Any], list[str]]] = {
+    "shuffle": (lambda: Dataset.range(20).shuffle(7, seed=5), ["Shuffle"]),
+    "the same order each time": (
+        lambda: Dataset.range(20).shuffle(7, seed=5, reshuffle_each_iteration=False),
+        [],  # a cache may as well stand above it
+    ),
+    "shuffle and repeat": (lambda: Dataset.range(20).shuffle(30, seed=5).repeat(3), ["Repeat", "Shuffle"]),
+    "repeat and shuffle": (lambda: Dataset.range(20).repeat(2).shuffle(9, seed=5), ["Shuffle", "Repeat"]),
+    "a map between": (
+        lambda: (
+            Dataset.range(10)
+            .map(lambda index: index * 3)
+            .shuffle(4, seed=1)
+            .map(lambda index: index + 1)
+            .prefetch(2)
+            .repeat(2)
+        ),
+        ["Repeat", "Prefetch", "Shuffle"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_the_order_and_the_draws_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splitting, "LEAST_SECONDS", 0.0)  # the costs do not matter here
+    make, above = INPUTS[name]
+    dataset = make().map(multiplied)
+
+    # WHEN the first half goes as far down as it may
+    (one,) = (each for each in candidates(dataset) if each.map_dataset is dataset)
+    assert one.splits, one.refused
+    split = one.splits[0]
+    made = applied(
+        split, dataset, dataset._input_dataset, between=lambda first: first.cache(), through=one.through
+    )
+
+    # THEN the cache is below what shuffles and repeats
+    assert kinds(made)[: len(above) + 2] == ["Map", *above, "Cache"]
+    assert prove_split(split, dataset, 8).same
+    # AND each of three epochs holds what the original's does, in its order
+    assert [elements(made, 100) for _ in range(3)] == [elements(dataset, 100) for _ in range(3)]
+    assert made.element_spec == dataset.element_spec
+    assert int(made.cardinality()) == int(dataset.cardinality())
+
+
+def test_what_is_random_or_looks_at_elements_is_not_passed() -> None:
+    for source in (
+        pictures().shuffle(6).filter(lambda jpeg, label: label > 0),
+        pictures().shuffle(6).map(lambda jpeg, label: (jpeg, label + tf.random.uniform((), 1, 9, tf.int32))),
+        pictures().shuffle(6).batch(1).unbatch(),
+    ):
+        found = {id(one.map_dataset): one for one in candidates(source.map(augmented.plain).batch(2))}
+        refusals = [one.refused for one in found.values()]
+        assert all("no cache may stand on its input" in one or "µs" in one for one in refusals), refusals
+
+
+def test_an_endless_pipeline_is_cut_below_its_repeat() -> None:
+    dataset = pictures().shuffle(6).repeat().map(augmented.as_dictionary, num_parallel_calls=2)
+    pipeline = dataset.batch(3).prefetch(1)
+
+    (one,) = candidates(pipeline)
+
+    assert (one.through, one.buffered) == (True, 6)
+    made = applied(
+        one.splits[0],
+        dataset,
+        dataset._input_dataset,
+        between=lambda first: first.cache(),
+        through=one.through,
+        pipeline=pipeline,
+    )
+    assert kinds(made)[:5] == ["ParallelMap", "Repeat", "Shuffle", "Cache", "ParallelMap"]
+    labels = [int(element["label"]) for element in made.take(18)]
+    assert [sorted(labels[start : start + 6]) for start in (0, 6, 12)] == [[1, 2, 3, 4, 5, 6]] * 3
