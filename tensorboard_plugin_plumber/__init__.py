@@ -10,6 +10,8 @@
 
     report = plumber.diagnose(dataset, seconds=5)
 
+    dataset = plumber.optimize(dataset)
+
 Importing this package costs milliseconds and loads neither TensorFlow nor TensorBoard nor a
 solver. What it does at once is to see to it that the pipelines built from now on are known by
 the lines that built them, whether TensorFlow is loaded already or comes later.
@@ -26,10 +28,11 @@ from tensorboard_plugin_plumber._version import __version__
 if TYPE_CHECKING:
     from tensorboard_plugin_plumber.callback import PlumberCallback
     from tensorboard_plugin_plumber.diagnosis import diagnose
+    from tensorboard_plugin_plumber.optimizing import optimize
     from tensorboard_plugin_plumber.report import Report
     from tensorboard_plugin_plumber.tracing import trace
 
-__all__ = ["PlumberCallback", "Report", "__version__", "diagnose", "trace"]
+__all__ = ["PlumberCallback", "Report", "__version__", "diagnose", "optimize", "trace"]
 
 # No module is named like a public name: importing `package.trace` would put the module where
 # the function belongs.
@@ -37,6 +40,7 @@ _MODULES = {
     "PlumberCallback": "callback",
     "Report": "report",
     "diagnose": "diagnosis",
+    "optimize": "optimizing",
     "trace": "tracing",
 }
 

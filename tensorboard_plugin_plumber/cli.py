@@ -8,20 +8,27 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn, TextIO, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
 from tensorboard_plugin_plumber._version import __version__
-from tensorboard_plugin_plumber.quiet import quiet_tensorflow
-from tensorboard_plugin_plumber.schema.quantities import (
-    parse_bytes_per_s,
-    parse_epochs,
-    parse_memory_limit,
-    parse_positive,
+from tensorboard_plugin_plumber.commands.optimize import optimize
+from tensorboard_plugin_plumber.commands.parts import (
+    EPOCHS,
+    MEMORY,
+    NUMBER,
+    SPEED,
+    InputError,
+    parse_target,
+    print_report,
+    take_over_answer,
+    terminal,
+    with_pipeline,
 )
+from tensorboard_plugin_plumber.progress import progress
+from tensorboard_plugin_plumber.quiet import quiet_tensorflow
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -30,7 +37,6 @@ if TYPE_CHECKING:
     from tensorboard_plugin_plumber.report import FleetEntry, Report
     from tensorboard_plugin_plumber.schema import measurement_pb2 as m
     from tensorboard_plugin_plumber.schema.recording import Recording
-    from tensorboard_plugin_plumber.target import Target
 
 DONE, CHECK_FAILED, BAD_INPUT, INTERNAL_ERROR = 0, 1, 2, 3
 _INTERRUPTED = 130
@@ -45,33 +51,7 @@ internal error. Please report internal errors in the issue tracker of
 tensorboard-plugin-plumber, with what was printed.
 """
 
-_Value = TypeVar("_Value")
 
-
-class InputError(Exception):
-    """Exit code 2: one line that says what is wrong and how to mend it."""
-
-
-class _Quantity(click.ParamType):  # type: ignore[type-arg]  # generic only in later versions of click
-    """A positive number, read by one of schema/quantities.py."""
-
-    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        try:
-            return self._parse(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-_NUMBER = _Quantity("number", parse_positive)
-_MEMORY = _Quantity("bytes", parse_memory_limit)
-_SPEED = _Quantity("bytes/s", parse_bytes_per_s)
-_EPOCHS = _Quantity("epochs", parse_epochs)
 _PERCENT = click.FloatRange(0, 100)
 
 
@@ -147,17 +127,17 @@ def demo(logdir: str | None, no_serve: bool) -> int:
 @click.argument("target", metavar="TARGET")
 @click.option("--logdir", metavar="D", help="Where to record.  [default: logs/FUNCTION-TIME]")
 @click.option(
-    "--seconds", metavar="S", type=_NUMBER, default=5.0, show_default=True, help="How long to run it."
+    "--seconds", metavar="S", type=NUMBER, default=5.0, show_default=True, help="How long to run it."
 )
 def trace(target: str, logdir: str | None, seconds: float) -> int:
     """Run a dataset on its own and record it."""
-    answer = _take_over_stdout()
-    parsed = _parse_target(target)
+    answer = take_over_answer()
+    parsed = parse_target(target)
     if logdir is None:
         logdir = os.path.join("logs", f"{parsed.function}-{time.strftime('%Y%m%d-%H%M%S')}")
     _check_writable(logdir)
-    with _progress(f"Running {parsed} for {seconds:g} s …"):
-        steps = _with_pipeline(parsed, lambda dataset: _run_and_record(dataset, logdir, seconds))
+    with progress(f"Running {parsed} for {seconds:g} s"):
+        steps = with_pipeline(parsed, lambda dataset: _run_and_record(dataset, logdir, seconds))
     print(f"Recorded {steps:,} elements of {parsed} in {logdir}.", file=answer)
     print(f"plumber report {logdir}\ntensorboard --logdir {logdir}", file=answer, flush=True)
     return DONE
@@ -166,22 +146,22 @@ def trace(target: str, logdir: str | None, seconds: float) -> int:
 @commands.command()
 @click.argument("target", metavar="TARGET")
 @click.option(
-    "--seconds", metavar="S", type=_NUMBER, default=5.0, show_default=True, help="How long to run it."
+    "--seconds", metavar="S", type=NUMBER, default=5.0, show_default=True, help="How long to run it."
 )
 @click.option(
     "--consumer-rate",
     metavar="R",
-    type=_NUMBER,
+    type=NUMBER,
     help="Steps per second that training could take, if you know it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the analysis as one JSON object.")
 def diagnose(target: str, seconds: float, consumer_rate: float | None, as_json: bool) -> int:
     """Run a dataset on its own and say what binds it; nothing is kept."""
-    answer = _take_over_stdout()
-    parsed = _parse_target(target)
-    with _progress(f"Running {parsed} for {seconds:g} s …"):
-        report = _with_pipeline(parsed, lambda dataset: _diagnose(dataset, seconds, consumer_rate))
-    _print_report(report, as_json, answer)
+    answer = take_over_answer()
+    parsed = parse_target(target)
+    with progress(f"Running {parsed} for {seconds:g} s"):
+        report = with_pipeline(parsed, lambda dataset: _diagnose(dataset, seconds, consumer_rate))
+    print_report(report, as_json, answer)
     return DONE
 
 
@@ -195,27 +175,27 @@ def diagnose(target: str, seconds: float, consumer_rate: float | None, as_json: 
     help="Which pipeline, by id or label; the training one with most steps by default.",
 )
 @click.option("--all", "every_run", is_flag=True, help="A line per run, and totals.")
-@click.option("--cores", metavar="N", type=_NUMBER, help="What if it had so many cores?")
+@click.option("--cores", metavar="N", type=NUMBER, help="What if it had so many cores?")
 @click.option(
     "--memory",
     metavar="BYTES",
-    type=_MEMORY,
+    type=MEMORY,
     help="What if its memory limit were this? Suffixes as in 8GiB work.",
 )
 @click.option(
     "--storage",
     metavar="BYTES_PER_S",
-    type=_SPEED,
+    type=SPEED,
     help="What if storage delivered this? Suffixes as in 200MB/s work.",
 )
 @click.option(
-    "--rate", metavar="R", type=_NUMBER, help="What would so many steps per second take: cores, memory?"
+    "--rate", metavar="R", type=NUMBER, help="What would so many steps per second take: cores, memory?"
 )
 @click.option(
-    "--epochs", metavar="E", type=_EPOCHS, help="What if training passed so many times over its data?"
+    "--epochs", metavar="E", type=EPOCHS, help="What if training passed so many times over its data?"
 )
 @click.option(
-    "--consumer-rate", metavar="R", type=_NUMBER, help="What if training could take so many steps per second?"
+    "--consumer-rate", metavar="R", type=NUMBER, help="What if training could take so many steps per second?"
 )
 @click.option("--html", "html_path", metavar="F", help="Write it as one self-contained page.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -250,11 +230,11 @@ def report(
         raise InputError("--all takes every run: leave out --run, --host and --pipeline, or --all.")
     if every_run and html_path:
         raise InputError("A page is of one run: leave out --all, or --html.")
-    answer = _take_over_stdout()  # solvers print too
-    with _progress(f"Reading {logdir} …"):
+    answer = take_over_answer()  # solvers print too
+    with progress(f"Reading {logdir}"):
         recordings = reader.read(logdir)
     if every_run:
-        with _progress(f"Analysing {len(recordings)} recordings …"):
+        with progress(f"Analysing {len(recordings)} recordings"):
             entries = [_fleet_entry(of_run, what_if) for of_run in _by_run(recordings)]
         _print_fleet(entries, as_json, answer)
         return DONE
@@ -264,15 +244,18 @@ def report(
         click.echo(f"plumber: {' '.join(recording.notes)}", err=True)
     if not as_json and (others := _others(recordings, recording, chosen, run, pipeline)):
         click.echo(f"plumber: {others}", err=True)
-    with _progress("Analysing …"):
+    with progress("Analysing"):
         found = _analyse(recording, chosen.id, what_if)
     if html_path is not None:
         _write_page(found, html_path)
         if not as_json:
             click.echo(f"Wrote {html_path}: open it in a browser.", file=answer)
             return DONE
-    _print_report(found, as_json, answer)
+    print_report(found, as_json, answer)
     return DONE
+
+
+commands.add_command(optimize)
 
 
 @commands.command()
@@ -283,7 +266,7 @@ def report(
 @click.option(
     "--max-wait", metavar="PERCENT", type=_PERCENT, help="Fail where training waits more of the step."
 )
-@click.option("--min-rate", metavar="R", type=_NUMBER, help="Fail where training makes fewer steps/s.")
+@click.option("--min-rate", metavar="R", type=NUMBER, help="Fail where training makes fewer steps/s.")
 def check(
     logdir: str,
     run: str | None,
@@ -300,8 +283,8 @@ def check(
     if max_wait is None and min_rate is None:
         raise InputError("Say what to check: --max-wait PERCENT, --min-rate STEPS_PER_S, or both.")
     limits = Limits(None if max_wait is None else max_wait / 100, min_rate)
-    answer = _take_over_stdout()
-    with _progress(f"Reading {logdir} …"):
+    answer = take_over_answer()
+    with progress(f"Reading {logdir}"):
         recordings = reader.read(logdir)
     recording = catalog.choose(recordings, run=run, host=host)
     chosen = catalog.choose_pipeline(recording, pipeline)
@@ -395,42 +378,6 @@ def _end_process(code: int) -> NoReturn:
         os._exit(code)
 
 
-def _take_over_stdout() -> TextIO:
-    from tensorboard_plugin_plumber.target import take_over_stdout
-
-    return take_over_stdout()
-
-
-def _parse_target(text: str) -> Target:
-    from tensorboard_plugin_plumber.target import Target
-
-    return Target.parse(text)
-
-
-def _with_pipeline(target: Target, run: Callable[[tf.data.Dataset], _Value]) -> _Value:
-    """Runs the user's pipeline, and tells its failures from Plumber's own."""
-    # Plumber's hook is armed since the package was imported: the operators' lines are seen.
-    dataset = target.load()
-    import tensorflow as tf
-
-    from tensorboard_plugin_plumber.capture.alone import Empty, NoElement
-
-    try:
-        return run(dataset)
-    except (Empty, NoElement) as error:
-        raise InputError(f"{target} cannot be measured: {error}.") from error
-    except tf.errors.OpError as error:
-        first = (error.message or type(error).__name__).strip().splitlines()[0]
-        raise InputError(f"The pipeline of {target} fails while it runs: {_without_nodes(first)}") from error
-
-
-def _without_nodes(message: str) -> str:
-    """Without TensorFlow's references to graph nodes, "{{function_node …}}"."""
-    import re
-
-    return re.sub(r"\s*(\[\[)?\{\{.*?\}\}(\]\])?\s*", " ", message).strip()
-
-
 def _diagnose(dataset: tf.data.Dataset, seconds: float, consumer_rate: float | None) -> Report:
     from tensorboard_plugin_plumber.diagnosis import diagnose as run_diagnosis
 
@@ -506,13 +453,6 @@ def _fleet_entry(of_run: Sequence[Recording], what_if: WhatIf) -> FleetEntry:
     return FleetEntry(recording.run, recording.host, analysis)
 
 
-def _print_report(report: Report, as_json: bool, answer: TextIO) -> None:
-    width, color = _terminal(answer)
-    text = report.to_json() + "\n" if as_json else report.text(width=width, color=color)
-    answer.write(text)
-    answer.flush()
-
-
 def _write_page(report: Report, path: str) -> None:
     try:
         with open(path, "w", encoding="utf-8", errors="replace") as file:
@@ -529,32 +469,10 @@ def _print_fleet(entries: Sequence[FleetEntry], as_json: bool, answer: TextIO) -
     if as_json:
         text = json.dumps(fleet_to_dict(entries), allow_nan=False, ensure_ascii=False, indent=1) + "\n"
     else:
-        width, color = _terminal(answer)
+        width, color = terminal(answer)
         text = fleet_text(entries, width=width, color=color)
     answer.write(text)
     answer.flush()
-
-
-def _terminal(answer: TextIO) -> tuple[int, bool]:
-    """Columns, and whether to colour."""
-    import shutil
-
-    from tensorboard_plugin_plumber.report import DEFAULT_WIDTH
-
-    width = max(40, min(shutil.get_terminal_size((DEFAULT_WIDTH, 0)).columns, 160))
-    return width, answer.isatty() and "NO_COLOR" not in os.environ
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[None]:
-    """Shows what is going on, where somebody can see it."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(what):
-        yield
 
 
 if __name__ == "__main__":

@@ -44,6 +44,9 @@ def report_text(analysis: a.Analysis, *, width: int, color: bool) -> str:
 
 
 def _print_until_plan(console: Console, analysis: a.Analysis) -> None:
+    if measured := words.measured_sentence(analysis):
+        paragraph(console, measured, "bold")
+        console.print()
     _print_verdict(console, analysis)
     section(console, "Pipeline, from source to consumer", _operator_table(analysis, console.width))
     if analysis.bounds:

@@ -9,7 +9,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from tensorboard_plugin_plumber.model.words import digits
+from tensorboard_plugin_plumber.model.words import digits, factor
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 
 #: What stands for a number that is not there.
@@ -242,6 +242,25 @@ def plan_sentence(analysis: a.Analysis) -> str:
     if analysis.verdict.HasField("observed_rate"):
         predicted += f", now {measured(analysis.verdict.observed_rate)}"
     return f"{predicted}."
+
+
+def measured_sentence(analysis: a.Analysis) -> str:
+    """What the rewritten dataset was measured to give; "" if there was none."""
+    if not analysis.HasField("measured"):
+        return ""
+    found, plan = analysis.measured, analysis.plan
+    if not plan.changes:
+        return f"Nothing was faster: the dataset stays as it is, at {rate(found.before)}."
+    same = "could not be compared"
+    if found.HasField("same_elements"):
+        same = "are the same" if found.same_elements else "are others"
+    predicted = f", predicted were {measured(plan.predicted_rate)}" if plan.HasField("predicted_rate") else ""
+    if (interval := plan_interval(plan)) is not None:
+        predicted += f" ({measured(interval[0])} to {measured(interval[1])})"
+    return (
+        f"Measured by turns: {measured(found.before)} steps/s before, {measured(found.after)} after, "
+        f"{factor(found.after / found.before)} as fast{predicted}. Its elements {same}."
+    )
 
 
 def plan_interval(plan: a.Plan) -> tuple[float, float] | None:

@@ -14,12 +14,14 @@ ROOT = Path(__file__).resolve().parents[2] / PACKAGE
 # Room -> floor. A room imports itself, and rooms of lower floors.
 FLOORS = {
     "_import_hook": 6,
-    "cli": 6,
+    "cli": 7,
+    "commands": 6,
     "demo": 6,
     "callback": 5,
     "answers": 3,
     "checking": 3,
     "diagnosis": 5,
+    "optimizing": 5,
     "extending": 3,
     "tracing": 4,
     "rewrite": 4,
@@ -30,6 +32,7 @@ FLOORS = {
     "events": 2,
     "model": 2,
     "patch": 2,
+    "progress": 1,
     "quiet": 1,
     "schema": 1,
     "_version": 0,
