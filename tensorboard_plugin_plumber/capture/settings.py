@@ -131,14 +131,14 @@ def _fill_common(out: m.Operator | m.RunningOperator, node: Node) -> None:
     if "InterleaveDataset" in base and base != "DirectedInterleaveDataset":
         cycle = _integer(node, "cycle_length")
         if cycle is not None:
-            out.cycle_length = _resolved_cycle(cycle, node)
+            out.cycle_length = resolved_cycle(cycle, _integer(node, "num_parallel_calls"))
         block = _integer(node, "block_length")
         if block is not None:
             out.block_length = block
 
 
-def _resolved_cycle(cycle: int, node: Node) -> int:
-    """The cycle length that TensorFlow takes for AUTOTUNE on this machine.
+def resolved_cycle(cycle: int, calls: int | None) -> int:
+    """The cycle length that TensorFlow takes for AUTOTUNE on this machine, for so many calls; None: sequential.
 
     Sequential: a cycle of as many as cores. Parallel with a fixed number of calls: that number, at
     most the cores. Parallel and tuned: a third of the cores, since each open input may also hold
@@ -147,7 +147,6 @@ def _resolved_cycle(cycle: int, node: Node) -> int:
     if cycle != AUTOTUNE:
         return cycle
     cores = usable_cores()
-    calls = _integer(node, "num_parallel_calls")
     if calls is None:
         return cores
     return min(calls, cores) if calls != AUTOTUNE else -(-cores // 3)

@@ -186,12 +186,13 @@ def test_branches_that_nobody_can_tell_apart_are_left_alone() -> None:
     with applying(plan) as application:
         made = zipped()
     both = plan_for(zipped(), ("parallelism", "op1", 3), ("parallelism", "op3", 3))
-    with applying(both):
+    with applying(both) as for_both:
         same_for_both = zipped()
 
     assert "ParallelMap" not in types(made)
     assert "nobody can tell which is which" in application.applied().missed[0]
     assert types(same_for_both) == ["Zip", "ParallelMap", "Range", "ParallelMap", "Range"]
+    assert for_both.applied().missed == ()
 
 
 @pytest.mark.usefixtures("no_warning")
@@ -328,6 +329,25 @@ def test_the_size_of_the_pool_outlives_options_that_follow() -> None:
 
     assert made.options().threading.private_threadpool_size == 7
     assert made.options().deterministic is False
+
+
+def test_an_interleave_keeps_its_cycle() -> None:
+    """The cycle decides the order; where it is left to TensorFlow, it follows the host's cores and the calls."""
+
+    def build() -> Any:
+        return Dataset.range(9).interleave(inside)
+
+    def parallel() -> Any:
+        return Dataset.range(9).interleave(inside, num_parallel_calls=AUTOTUNE)
+
+    cores = operators(build())[0].cycle_length
+    for function in (build, parallel):
+        cycle = operators(function())[0].cycle_length
+        with applying(plan_for(function(), ("parallelism", "inside", cores + 5))) as application:
+            made = function()
+        assert application.applied().missed == ()
+        assert (operators(made)[0].cycle_length, operators(made)[0].num_parallel_calls) == (cycle, cycle)
+        assert elements(made) == elements(function())
 
 
 def test_order_is_kept_unless_the_plan_gives_it_up() -> None:

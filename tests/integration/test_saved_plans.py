@@ -316,6 +316,7 @@ STEPS: Mapping[str, Callable[[Any], Any]] = {
     "unbatch": lambda ds: ds.batch(2, drop_remainder=True).unbatch(),
     "scan": lambda ds: ds.scan(tf.constant(0, tf.int64), lambda s, x: (s + x, s)),
 }
+RANDOM = {"random map", "shuffle"}
 SHORT = st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6)
 
 
@@ -324,6 +325,20 @@ def built(steps: Sequence[str]) -> Any:
     for one in steps:
         dataset = STEPS[one](dataset)
     return dataset
+
+
+def possible_changes(
+    described: Sequence[m.Operator], *, of: Sequence[m.Operator] | None = None
+) -> list[Wanted]:
+    """What a plan may ask of a pipeline, or of some of its operators."""
+    found: list[Wanted] = [("threadpool", "", 5)]
+    for one in described if of is None else of:
+        found.append(("prefetch", one.id, 3))
+        if one.cache.allowed and not _enclosed(one, described):
+            found.append(("cache", one.id, "memory"))
+        if one.HasField("parallel") and one.parallel.allowed:
+            found.append(("parallelism", one.id, 4))
+    return found
 
 
 def at_places(edits: Edits, dataset: Any) -> tuple[dict[str, Edit], int | None]:
@@ -343,14 +358,8 @@ def test_any_plan_gives_the_same_edits_in_the_same_pipeline_built_anew(
     # GIVEN a random pipeline, and changes of it that are allowed
     dataset = built(steps)
     described = operators(dataset)
-    within = [one for one in described if not _enclosed(one, described)]
-    possible: list[Wanted] = [("threadpool", "", 5)]
-    for one in within:
-        possible.append(("prefetch", one.id, 3))
-        if one.cache.allowed:
-            possible.append(("cache", one.id, "memory"))
-        if one.HasField("parallel") and one.parallel.allowed:
-            possible.append(("parallelism", one.id, 4))
+    reached = [one for one in described if not _enclosed(one, described)]
+    possible = possible_changes(described, of=reached)
     wanted = data.draw(st.lists(st.sampled_from(possible), unique=True))
     plan = plan_for(dataset, *wanted)
 
@@ -362,6 +371,27 @@ def test_any_plan_gives_the_same_edits_in_the_same_pipeline_built_anew(
     assert at_places(found, again) == at_places(matched(plan, dataset), dataset)
     assert {one.operator for one in plan.changes if one.operator} <= set(at_places(found, again)[0])
     assert to_json(plan_for(again, *wanted)) == to_json(plan)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.sampled_from(sorted({*STEPS} - RANDOM)), min_size=1, max_size=6), st.data())
+def test_any_plan_at_its_calls_keeps_the_elements(steps: list[str], data: st.DataObject) -> None:
+    dataset = built(steps)
+    possible = possible_changes(operators(dataset))
+    plan = plan_for(dataset, *data.draw(st.lists(st.sampled_from(possible), unique=True)))
+
+    with applying(plan) as application:
+        made = application.finished(built(steps))
+    both = made_in(plan, built(steps), again=lambda: built(steps))
+
+    assert elements(made) == elements(both.dataset) == elements(dataset)
+    # AND what it says was made is there
+    done = application.applied()
+    assert len(done.changes) + len(done.missed) == len(plan.changes)
+    if ("threadpool", "", 5) in [(one.kind, one.operator, one.to) for one in plan.changes]:
+        assert made.options().threading.private_threadpool_size == 5
+    added = len(operators(made)) - len(operators(dataset))
+    assert (added > 0) == any(one.kind in ("cache", "prefetch") for one in done.changes)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -437,6 +437,20 @@ def test_another_number_of_cores_is_told_and_changes_nothing() -> None:
     assert "a plan made here may be better" in more.notes[0]
 
 
+def test_an_interleave_gets_no_more_calls_than_it_opens_inputs_here() -> None:
+    now = pipeline()
+    now.operators[3].cycle_length = 4
+    made = plan()
+    interleaved = dataclasses.replace(made.changes[0], operator="op3", to=8)
+
+    found = matched(now, made=dataclasses.replace(made, changes=(interleaved,)))
+
+    assert found.changes[0].to.number == 4
+    assert found.notes == (
+        "Interleave open (train.py:13) gets 4 parallel calls instead of 8: it opens no more inputs here.",
+    )
+
+
 def test_memory_caches_are_checked_against_the_memory_of_here() -> None:
     # GIVEN a cache of 2 GB
     assert len(matched(pipeline(), memory=2 * GB).changes) == 4

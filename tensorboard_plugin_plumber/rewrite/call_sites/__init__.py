@@ -7,6 +7,8 @@ What the plan does not know is never touched.
 ==============  =====================================================
 `application`   a plan in force: what becomes of each call
 `sites`         which operator of the plan a call makes
+`checks`        whether it is what the plan was made for
+`arguments`     of a call, with the plan's in their place
 `methods`       the methods of TensorFlow's class, and how they are watched
 ==============  =====================================================
 """

@@ -9,16 +9,14 @@ import logging
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from tensorboard_plugin_plumber.capture import places
-from tensorboard_plugin_plumber.capture.describe import describe
-from tensorboard_plugin_plumber.capture.digests import comparable, traced_digest
-from tensorboard_plugin_plumber.capture.survey import traced_of
 from tensorboard_plugin_plumber.rewrite.call_sites import arguments, methods
+from tensorboard_plugin_plumber.rewrite.call_sites.checks import check_cacheable, check_function
 from tensorboard_plugin_plumber.rewrite.call_sites.sites import (
     Called,
     NotHere,
@@ -30,7 +28,6 @@ from tensorboard_plugin_plumber.rewrite.call_sites.sites import (
 )
 from tensorboard_plugin_plumber.rewrite.saved_plan import matching
 from tensorboard_plugin_plumber.rewrite.saved_plan.values import SavedChange, SavedPlan
-from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 _logger = logging.getLogger("tensorboard_plugin_plumber")
 _P = ParamSpec("_P")
@@ -186,7 +183,12 @@ class Application:
                 exc_info=_logger.isEnabledFor(logging.DEBUG),
             )
 
-    def _outcome(self, changes: Iterable[SavedChange], why: str) -> None:
+    def _outcome(self, changes: Iterable[SavedChange], why: str, site: Site | None = None) -> None:
+        """Notes what became of changes, and of those that share their calls."""
+        changes = list(changes)
+        if site is not None:
+            kinds = {one.kind for one in changes}
+            changes += [one for one in site.also if one.kind in kinds]
         with self._lock:
             for one in changes:
                 if self._outcomes[one]:  # one call of several that was changed counts
@@ -211,7 +213,7 @@ class Application:
         given = inspect.signature(original).bind(*args, **kwargs).arguments
         called = Called(
             place,
-            tuple(one for one in given.values() if _is_dataset(one)),
+            tuple(_datasets_in(list(given.values()))),
             next((one for one in given.values() if callable(one) and not _is_dataset(one)), None),
             given,
         )
@@ -221,7 +223,8 @@ class Application:
         try:
             site = self._sites.of(called)
         except NotHere as reason:
-            self._outcome((one for site in self._sites.at(called.place) for one in site.changes), str(reason))
+            sites = self._sites.at(called.place)
+            self._outcome((one for site in sites for one in (*site.changes, *site.also)), str(reason))
             return None
         return site if site.changes else None
 
@@ -240,15 +243,16 @@ class Application:
             try:
                 bound = arguments.bound(site, original, args, kwargs)
                 made = original(*bound.args, **bound.kwargs)
-                _check_function(site, made)
+                check_function(site, made)
             except Exception as error:
                 made, failed = None, error
         if made is None:
             made = original(*args, **kwargs)  # what is the user's own error rises from here
         if failed is None:
-            self._outcome(changes, "")
+            self._outcome(changes, "", site)
         else:
-            self._outcome(changes, str(failed) if isinstance(failed, NotHere) else _first_line(failed))
+            why = str(failed) if isinstance(failed, NotHere) else _first_line(failed)
+            self._outcome(changes, why, site)
             if not isinstance(failed, NotHere):
                 self._warn(failed)
         return self._guarded(lambda: self._with_what_follows(site, made), made)
@@ -259,16 +263,16 @@ class Application:
             if change is None:
                 continue
             try:
-                _check_function(site, made)
+                check_function(site, made)
                 if change is site.cache:
-                    _check_cacheable(site, made)
+                    check_cacheable(site, made)
                     made = self._cached(made, change)
                 else:
                     made = made.prefetch(arguments.number(change.to))
             except NotHere as reason:
-                self._outcome([change], str(reason))
+                self._outcome([change], str(reason), site)
             else:
-                self._outcome([change], "")
+                self._outcome([change], "", site)
         return made
 
     def _followed(self, dataset: Any) -> Any:
@@ -310,40 +314,15 @@ def _is_dataset(value: Any) -> bool:
     return hasattr(value, "_variant_tensor") and hasattr(value, "element_spec")
 
 
+def _datasets_in(value: Any) -> Iterator[Any]:
+    """The datasets in nested tuples, lists and dictionaries."""
+    if _is_dataset(value):
+        yield value
+    elif isinstance(value, (tuple, list, dict)):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _datasets_in(one)
+
+
 def _first_line(error: Exception) -> str:
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"TensorFlow refuses it ({text.rstrip('.')})"
-
-
-def _check_function(site: Site, made: Any) -> None:
-    """Sees to it that the function of a dataset does what it did when the plan was made.
-
-    Raises:
-      NotHere: it does something else, or what the plan makes of it is not allowed.
-    """
-    wrappers = traced_of(made)
-    digest = traced_digest(wrappers[0]) if len(wrappers) == 1 else ""
-    if comparable(digest, site.operator.graph):
-        if digest != site.operator.graph:
-            raise NotHere("its function does something else than when the plan was made")
-    elif site.arguments and wrappers and not site.enclosed:
-        verdict = _described(made).parallel
-        if not verdict.allowed:
-            raise NotHere(f"it may not run in parallel here: {verdict.reason.rstrip('.')}")
-
-
-def _check_cacheable(site: Site, made: Any) -> None:
-    """Sees to it that a cache keeps what it should.
-
-    Raises:
-      NotHere: it would not.
-    """
-    if site.enclosed:
-        raise NotHere("a cache in a function's body keeps nothing from one of its calls to the next")
-    verdict = _described(made).cache
-    if not verdict.allowed:
-        raise NotHere(f"it may not be cached here: {verdict.reason.rstrip('.')}")
-
-
-def _described(dataset: Any) -> m.Operator:
-    return describe(dataset, role="diagnose").pipeline.operators[0]

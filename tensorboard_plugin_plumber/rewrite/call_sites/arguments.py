@@ -31,18 +31,23 @@ def bound(
         if name not in signature.parameters:
             raise NotHere(f"{original.__name__} takes no {name} in this version of TensorFlow")
         given.arguments[name] = number(change.to) if name == "num_parallel_calls" else name != "deterministic"
-    if before is None and given.arguments.get("num_parallel_calls") is not None:
-        _keep_in_order(given, signature)
+    if given.arguments.get("num_parallel_calls") != before:
+        _keep_in_order(given.arguments, before, signature)
     return given
 
 
-def _keep_in_order(given: inspect.BoundArguments, signature: inspect.Signature) -> None:
-    """What the sequential form does of itself, whatever the options say of parallel operators."""
-    arguments = given.arguments
-    if "deterministic" in signature.parameters and arguments.get("deterministic") is None:
+def _keep_in_order(arguments: dict[str, Any], before: int | None, signature: inspect.Signature) -> None:
+    """What would follow the number of calls stays as it is."""
+    # The sequential form is in order by itself, whatever the options say of parallel operators.
+    takes = "deterministic" in signature.parameters
+    if takes and before is None and arguments.get("deterministic") is None:
         arguments["deterministic"] = True
-    if "cycle_length" in signature.parameters and arguments.get("cycle_length") in (None, tf.data.AUTOTUNE):
-        arguments["cycle_length"] = settings.usable_cores()  # the parallel form would take another one
+    if "cycle_length" in signature.parameters:
+        given = arguments.get("cycle_length")
+        cycle = settings.resolved_cycle(int(tf.data.AUTOTUNE) if given is None else int(given), before)
+        arguments["cycle_length"] = cycle
+        # TensorFlow takes no more; AUTOTUNE is less than any.
+        arguments["num_parallel_calls"] = min(arguments["num_parallel_calls"], cycle)
 
 
 def number(setting: Setting) -> int:

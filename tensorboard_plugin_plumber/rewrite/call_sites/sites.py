@@ -35,6 +35,7 @@ class Site:
       arguments: changes that are arguments of the call, by the arguments' names.
       cache, prefetch: changes that follow on its result.
       enclosed: the call is made while a function is traced.
+      also: changes of other operators that the same call makes; what becomes of one becomes of those of its kind.
     """
 
     operator: SavedOperator
@@ -42,6 +43,7 @@ class Site:
     cache: SavedChange | None = None
     prefetch: SavedChange | None = None
     enclosed: bool = False
+    also: tuple[SavedChange, ...] = ()
 
     @property
     def changes(self) -> tuple[SavedChange, ...]:
@@ -128,7 +130,8 @@ class Sites:
             found = [one for one in found if self._below(one, found) == below] or found
         if len({one.wanted for one in found}) > 1:
             raise NotHere(f"{len(found)} operators come from that line, and nobody can tell which is which")
-        return found[0]
+        others = (change for one in found[1:] for change in (*one.changes, *one.also))
+        return replace(found[0], also=(*found[0].also, *others))
 
     def _with_function(self, found: list[Site], called: Called) -> list[Site]:
         """Those that may have the function of the call."""
@@ -173,6 +176,8 @@ def made_by_class(dataset: Any) -> tuple[str, int, str] | None:
 
 
 def _with(site: Site, change: SavedChange) -> Site:
+    if any(one.kind == change.kind for one in site.changes):  # at another place of the same dataset
+        return replace(site, also=(*site.also, change))
     if change.kind == "cache":
         return replace(site, cache=change)
     if change.kind == "prefetch":

@@ -149,7 +149,8 @@ def match(saved: SavedPlan, pipeline: m.Pipeline, *, cores: float, memory_bytes:
         _check_settings(old, new)
     _check_legality(saved.changes, pipeline)
     changes, too_large = affordable(saved, now, memory_bytes)
-    notes = [*_on_unknown(unknown), *on_cores(saved, cores), *too_large]
+    changes, too_many = _within_cycles(changes, pipeline, now)
+    notes = [*_on_unknown(unknown), *on_cores(saved, cores), *too_large, *too_many]
     relocated = dataclasses.replace(saved, operators=now, changes=tuple(changes))
     return Match(tuple(map(message, changes)), tuple(notes), relocated)
 
@@ -293,6 +294,28 @@ def affordable(
         size = "nobody knows how much memory it takes" if needed is None else f"it takes {words.size(needed)}"
         room = f"here caches may take {words.size(memory_bytes)}"
         notes.append(f"The plan's memory cache behind {at} is left out: {size}, and {room}.")
+    return kept, notes
+
+
+def _within_cycles(
+    changes: Sequence[SavedChange], pipeline: m.Pipeline, now: Sequence[SavedOperator]
+) -> tuple[list[SavedChange], list[str]]:
+    """The changes with no more calls of an interleave than it opens inputs, and a sentence for each that had more.
+
+    Where the program leaves its cycle to TensorFlow, it follows the host's cores.
+    """
+    cycles = {one.id: one.cycle_length for one in pipeline.operators if one.HasField("cycle_length")}
+    kept: list[SavedChange] = []
+    notes: list[str] = []
+    for change in changes:
+        most = cycles.get(change.operator) if change.kind == "parallelism" else None
+        if most is not None and isinstance(change.to, int) and change.to > most:
+            (at,) = (one for one in now if one.id == change.operator)
+            notes.append(
+                f"{at} gets {most} parallel calls instead of {change.to}: it opens no more inputs here."
+            )
+            change = dataclasses.replace(change, to=most)
+        kept.append(change)
     return kept, notes
 
 
