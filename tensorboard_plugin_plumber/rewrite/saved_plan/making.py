@@ -63,7 +63,7 @@ def made_in(
     beyond = planned.out_of_reach(places)
     within = [one for one in found.changes if one.operator not in beyond]
     notes, enclosed = list(found.notes), [one for one in found.changes if one.operator in beyond]
-    names = {name: name for name in places}
+    names: Mapping[str, str] = {name: name for name in places}
     if enclosed and again is not None:
         dataset, enclosed, missed = _built_again(found.plan, beyond, again, enclosed)
         notes += missed
