@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, Union, ove
 import numpy as np
 import tensorflow as tf
 
+from tensorboard_plugin_plumber.model.questions import NOTHING_BARRED
 from tensorboard_plugin_plumber.progress import progress
 from tensorboard_plugin_plumber.report import Report
+from tensorboard_plugin_plumber.rewrite.given_plan import with_plan
 from tensorboard_plugin_plumber.rewrite.optimizer import Attempt, Optimized, Wishes, optimized
 from tensorboard_plugin_plumber.rewrite.reuse import reapplied
+from tensorboard_plugin_plumber.rewrite.saved_plan import SavedPlan, load
 from tensorboard_plugin_plumber.rewrite.variants import fastest
 from tensorboard_plugin_plumber.tracing import checked_rate
 
@@ -53,6 +56,7 @@ class Optimization:
 class _Options:
     wishes: Wishes
     variants: tuple[Variant, ...]
+    plan: SavedPlan | None
     return_report: bool
 
 
@@ -139,19 +143,23 @@ def optimize(
       service: address of a tf.data service. Not supported yet.
       variants: other ways to write the dataset: datasets, or functions that return them and take what a decorated
         function takes. The fastest that gives the same elements is kept.
-      plan: a plan to use instead of a trace. Not supported yet.
+      plan: a plan to use instead of a trace: the file that `plumber optimize --plan-out` wrote, a log directory that
+        a training was recorded in, or a `SavedPlan`. A pipeline that is not the plan's comes back as it is.
       return_report: give an `Optimization`, which has the dataset and the report.
 
     Raises:
       TypeError, ValueError: an argument makes no sense.
+      OSError, NothingRecorded, NotAnswerable: there is no plan where `plan` says.
     """
     if service is not None:
         raise ValueError(
             f"service={service!r}: no plan hands work to a tf.data service yet; leave it out, or call "
             ".distribute(...) on the optimized dataset"
         )
-    if plan is not None:
-        raise ValueError(f"plan={plan!r}: saved plans are not read yet; leave it out to trace the dataset")
+    if plan is not None and variants:
+        raise ValueError(
+            "plan and variants: a saved plan is of one way to write a pipeline; give one of them"
+        )
     wishes = Wishes(
         budget_s=_positive("budget_s", budget_s),
         memory_fraction=_positive("memory_fraction", memory_fraction, most=1.0),
@@ -161,9 +169,10 @@ def optimize(
         allow_reorder=bool(allow_reorder),
         python_threads=bool(python_threads),
     )
-    options = _Options(wishes, _checked_variants(variants), bool(return_report))
+    saved = None if plan is None else load(plan, what_if=wishes.what_if(NOTHING_BARRED))
+    options = _Options(wishes, _checked_variants(variants), saved, bool(return_report))
     if isinstance(x, tf.data.Dataset):
-        return _given(_once(x, options, options.variants, _Plans(), None), options)
+        return _given(_once(x, options, options.variants), options)
     if callable(x):
         return _decorated(x, options)
     if x is None:
@@ -207,7 +216,8 @@ def _decorated(function: Callable[..., Any], options: _Options) -> Callable[...,
             functools.partial(one, *args, **kwargs) if callable(one) else one for one in options.variants
         )
         key = (_frozen(args, plans.held), _frozen(kwargs, plans.held))
-        return _given(_once(dataset, options, variants, plans, key), options)
+        again = functools.partial(function, *args, **kwargs)
+        return _given(_once(dataset, options, variants, again, plans, key), options)
 
     return make
 
@@ -217,25 +227,25 @@ def _given(found: Optimization, options: _Options) -> Any:
 
 
 def _once(
-    dataset: Any, options: _Options, variants: tuple[Variant, ...], plans: _Plans, key: Hashable
+    dataset: Any,
+    options: _Options,
+    variants: tuple[Variant, ...],
+    again: Callable[[], Any] | None = None,
+    plans: _Plans | None = None,
+    key: Hashable = None,
 ) -> Optimization:
     """The dataset optimized; the dataset itself, and one warning, where that fails."""
     refusal = _refusal()
     if refusal:
         _warn(refusal)
         return Optimization(dataset)
+    plans = plans or _Plans()
     try:
         with plans.lock, progress("Optimizing the dataset") as say:
-            known = plans.by_arguments.get(key) if key is not None else None
-            again = reapplied(known, dataset) if known is not None and not variants else None
-            if again is not None:
-                return Optimization(again.dataset, again.report, again.attempts)
-            found = (
-                fastest(dataset, variants, options.wishes, say)
-                if variants
-                else optimized(dataset, options.wishes, say)
-            )
-            if key is not None:
+            known = plans.by_arguments.get(key)
+            found = reapplied(known, dataset) if known is not None else None
+            if found is None:
+                found = _found(dataset, options, variants, again, say)
                 plans.by_arguments[key] = found
     except Exception as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -244,6 +254,20 @@ def _once(
     if found.failure:
         _warn(found.failure)
     return Optimization(found.dataset, found.report, found.attempts)
+
+
+def _found(
+    dataset: Any,
+    options: _Options,
+    variants: tuple[Variant, ...],
+    again: Callable[[], Any] | None,
+    say: Callable[[str], None],
+) -> Optimized:
+    if options.plan is not None:
+        return with_plan(options.plan, dataset, options.wishes, say, again=again)
+    if variants:
+        return fastest(dataset, variants, options.wishes, say)
+    return optimized(dataset, options.wishes, say)
 
 
 def _refusal() -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from tensorboard_plugin_plumber.report import Report
-    from tensorboard_plugin_plumber.rewrite.optimizer import Wishes
+    from tensorboard_plugin_plumber.rewrite.optimizer import Optimized, Wishes
 
 #: Seconds for all of it, at least; and how many times the trace all of it takes.
 _BUDGET_S = 20.0
@@ -55,6 +55,7 @@ _WHOLE_PER_TRACE = 4.0
 )
 @click.option("--allow-reorder", is_flag=True, help="Elements may come in another order.")
 @click.option("--service", metavar="ADDR", help="A tf.data service to hand work to. Not supported yet.")
+@click.option("--plan-out", metavar="F", help="Save the plan in this file, for plumber.optimize(plan=F).")
 @click.option("--json", "as_json", is_flag=True, help="Print the analysis as one JSON object.")
 def optimize(
     target: str,
@@ -64,6 +65,7 @@ def optimize(
     consumer_rate: float | None,
     allow_reorder: bool,
     service: str | None,
+    plan_out: str | None,
     as_json: bool,
 ) -> int:
     """Trace a dataset, plan, rewrite it and measure what that gains; prints the plan as a patch."""
@@ -83,7 +85,7 @@ def optimize(
             consumer_rate=consumer_rate,
             allow_reorder=allow_reorder,
         )
-        return _optimized(dataset, wishes, say)
+        return _optimized(dataset, wishes, say, plan_out)
 
     with progress(f"Optimizing {parsed}") as say:
         report, failure = with_pipeline(parsed, run)
@@ -93,7 +95,9 @@ def optimize(
     return 0
 
 
-def _optimized(dataset: tf.data.Dataset, wishes: Wishes, say: Callable[[str], None]) -> tuple[Report, str]:
+def _optimized(
+    dataset: tf.data.Dataset, wishes: Wishes, say: Callable[[str], None], plan_out: str | None
+) -> tuple[Report, str]:
     """The report, and why nothing could be rewritten, or "" where it could."""
     from tensorboard_plugin_plumber.rewrite.optimizer import optimized
     from tensorboard_plugin_plumber.rewrite.rebuild import Refused
@@ -101,7 +105,11 @@ def _optimized(dataset: tf.data.Dataset, wishes: Wishes, say: Callable[[str], No
     try:
         found = optimized(dataset, wishes, say)
     except Refused as error:
+        if plan_out is not None:
+            raise InputError(f"There is no plan to save: {error}.") from error
         return _as_it_is(dataset, wishes), str(error)
+    if plan_out is not None:
+        _save(found, plan_out)
     return found.report, found.failure
 
 
@@ -114,3 +122,14 @@ def _as_it_is(dataset: tf.data.Dataset, wishes: Wishes) -> Report:
     measured.before = measured.after = rate
     measured.same_elements = True
     return report
+
+
+def _save(found: Optimized, path: str) -> None:
+    from tensorboard_plugin_plumber.rewrite.saved_plan import save, saved
+
+    try:
+        save(saved(found.report.analysis, found.pipeline, changes=found.changes), path)
+    except OSError as error:
+        raise InputError(
+            f"Cannot write '{path}' ({error.strerror}): give another file with --plan-out."
+        ) from error
