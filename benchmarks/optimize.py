@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -40,6 +40,8 @@ TURN_S = 2.0
 #: Turns in which other processes used more cores than this are counted.
 FOREIGN_CORES = 0.15
 SMOKE_SCALE, SMOKE_TURN_S, SMOKE_BUDGET_S = 0.02, 0.2, 2.0
+#: Pipelines that a smoke run tries side by side: its numbers say nothing.
+SMOKE_AT_ONCE = 4
 SMOKE_ALL = ("gnmt", "latency-20ms")
 CACHING = (NAIVE, "HEURISTIC", "AUTOTUNE", "optimize", "optimize-little-memory", "optimize-no-cache")
 WAITING = (NAIVE, "HEURISTIC", "AUTOTUNE", "by-hand", "optimize")
@@ -61,7 +63,6 @@ class Effort:
       turn_s: how long a turn is at least, seconds.
       scale: share of the data.
       budget_s: of each `optimize`.
-      lock: a file that is locked while anything is measured.
     """
 
     repeats: int = REPEATS
@@ -70,7 +71,6 @@ class Effort:
     turn_s: float = TURN_S
     scale: float = 1.0
     budget_s: float = 20.0
-    lock: Path | None = None
 
 
 class Worker:
@@ -150,16 +150,14 @@ def _repeat(
             worker.ask("ready")  # all import TensorFlow before anything is measured
         found: dict[str, dict[str, Any]] = {}
         for way, worker in workers.items():
-            with _alone(effort.lock):
-                setup = worker.ask("setup")
-                first = worker.ask("epoch") if setup["finite"] else None
+            setup = worker.ask("setup")
+            first = worker.ask("epoch") if setup["finite"] else None
             found[way] = {"setup": setup, "first": first, "turns": []}
         for _ in range(effort.rounds):
             for way, worker in workers.items():
-                with _alone(effort.lock):
-                    before = _cpu_s(server)
-                    turn = worker.ask(f"turn {effort.turn_s}")
-                    turn["server_cpu_s"] = _cpu_s(server) - before
+                before = _cpu_s(server)
+                turn = worker.ask(f"turn {effort.turn_s}")
+                turn["server_cpu_s"] = _cpu_s(server) - before
                 found[way]["turns"].append(turn)
         for way in ways:
             found[way]["peak_bytes"] = max(turn["peak_bytes"] for turn in found[way]["turns"])
@@ -167,17 +165,6 @@ def _repeat(
             rate = sum(turn["steps"] for turn in turns) / sum(turn["seconds"] for turn in turns)
             tell(f"  {way}: {rate:.4g} steps/s; {'; '.join(found[way]['setup']['changes'])}")
     return found
-
-
-@contextlib.contextmanager
-def _alone(lock: Path | None) -> Iterator[None]:
-    """Holds the lock on a file, if there is one."""
-    if lock is None:
-        yield
-        return
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _cpu_s(process: psutil.Process | None) -> float:
@@ -215,7 +202,7 @@ def _data(family: str, scale: float) -> Iterator[tuple[Path, psutil.Process | No
             server.wait()
 
 
-def _report(repeats: dict[str, list[Repeat]], machine: Machine) -> list[Outcome]:
+def _report(repeats: Mapping[str, Sequence[Repeat]], machine: Machine) -> list[Outcome]:
     """Prints all tables, and the goals."""
     outcomes = [
         outcome_of(family, way, found, machine.cores)
@@ -260,7 +247,6 @@ def main() -> int:
     )
     parser.add_argument("--scale", type=float, default=1.0, help="share of the data")
     parser.add_argument("--budget", type=float, default=20.0, help="budget_s of each optimize")
-    parser.add_argument("--lock", type=Path, help="a file to lock while anything is measured")
     parser.add_argument("--directory", type=Path, help="for what was measured (default: a temporary one)")
     parser.add_argument("--json", type=Path, help="write all numbers to this file")
     parser.add_argument("--plot", type=Path, help="draw the rates into this file (.png or .svg)")
@@ -275,15 +261,16 @@ def main() -> int:
         max(options.repeats, options.most_repeats),
         scale=options.scale,
         budget_s=options.budget,
-        lock=options.lock,
     )
     if options.smoke:
-        effort = Effort(1, 1, 1, SMOKE_TURN_S, SMOKE_SCALE, SMOKE_BUDGET_S, options.lock)
+        effort = Effort(1, 1, 1, SMOKE_TURN_S, SMOKE_SCALE, SMOKE_BUDGET_S)
     directory = options.directory or Path(tempfile.mkdtemp(prefix="plumber-optimize-"))
     directory.mkdir(parents=True, exist_ok=True)
     machine = Machine.here()
     print(machine, flush=True)
-    repeats = {name: measure(name, ways[name], effort, directory) for name in names}
+    with ThreadPoolExecutor(SMOKE_AT_ONCE if options.smoke else 1) as pool:
+        found = pool.map(lambda name: measure(name, ways[name], effort, directory), names)
+        repeats = dict(zip(names, found, strict=True))
     outcomes = _report(repeats, machine)
     print(f"\nAll repeats, and the workers' logs: {directory}")
     if options.json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ def optimized(make: Callable[[], Any], memory_bytes: int | None, budget_s: float
       memory_bytes, budget_s: as for `plumber.optimize`.
     """
     begin = time.perf_counter()
-    with _clocked() as phases:
+    with _clocked() as phases, _warnings() as warnings:
         written = make()
         found = plumber.optimize(written, memory_bytes=memory_bytes, budget_s=budget_s, return_report=True)
     seconds = time.perf_counter() - begin
@@ -48,7 +49,7 @@ def optimized(make: Callable[[], Any], memory_bytes: int | None, budget_s: float
         for one in found.attempts
     )
     if found.report is None:
-        return Result(found.dataset, Setup(seconds, phases_s=phases))
+        return Result(found.dataset, Setup(seconds, phases_s=phases, warnings=tuple(warnings)))
     plan = found.report.to_dict()["plan"]
     changed = found.dataset is not written
     return Result(
@@ -64,6 +65,7 @@ def optimized(make: Callable[[], Any], memory_bytes: int | None, budget_s: float
             tried,
             plan["then_bottleneck"]["sentence"],
             plan["predicted_rate"] if changed else None,
+            tuple(warnings),
         ),
     )
 
@@ -72,6 +74,23 @@ def _kind(change: Any) -> str:
     from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 
     return a.ChangeKind.Name(change.kind).removeprefix("CHANGE_KIND_").lower()
+
+
+@contextlib.contextmanager
+def _warnings() -> Iterator[list[str]]:
+    """What Plumber warns of while it is active."""
+    found: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(record.getMessage())
+
+    listener, logger = Listener(logging.WARNING), logging.getLogger(plumber.__name__)
+    logger.addHandler(listener)
+    try:
+        yield found
+    finally:
+        logger.removeHandler(listener)
 
 
 @contextlib.contextmanager

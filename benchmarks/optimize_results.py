@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ FITS_MEAN, FITS_EACH = 4.0, 1.2
 WAIT_NAIVE, WAIT_AUTOTUNE = 47.0, 10.0
 FIVE = ("resnet", "rcnn", "ssd", "transformer", "gnmt")
 LONG_WAITS = ("latency-20ms", "latency-50ms")
+SHORT_WAITS = ("latency-5ms", "latency-http", "latency-files")
 NAIVE, AUTOTUNE = "naive", "AUTOTUNE"
 FREE, LITTLE, NO_CACHE = "optimize", "optimize-little-memory", "optimize-no-cache"
 OPTIMIZED = (FREE, LITTLE, NO_CACHE)
@@ -164,8 +165,16 @@ def goals(outcomes: Sequence[Outcome]) -> list[Goal]:
             "no loss against the original anywhere",
             [(one, one.to_naive) for one in outcomes if one.way in OPTIMIZED],
         ),
-        _bounds("latency", [one for one in outcomes if one.way == FREE and one.family.startswith("latency")]),
-        _bounds("the five", [one for one in outcomes if one.way == FREE and one.family in FIVE]),
+        _bounds(
+            f"latency elsewhere: at least {BOUND_SHARE:g} of the reachable bound",
+            [one for one in outcomes if one.way == FREE and one.family in SHORT_WAITS],
+            lambda one: False,
+        ),
+        _bounds(
+            f"the five: at least {BOUND_SHARE:g} of the reachable bound, or what binds before it",
+            [one for one in outcomes if one.way == FREE and one.family in FIVE],
+            lambda one: bool(one.limit) and one.changed > 0,
+        ),
         _phases([one for one in outcomes if one.way in OPTIMIZED]),
     ]
 
@@ -205,18 +214,18 @@ def _no_loss(what: str, found: Iterable[tuple[Outcome, Interval | None]]) -> Goa
     return Goal(what, not lost if pairs else None, "; ".join([said, *lost]) if pairs else "")
 
 
-def _bounds(where: str, found: Sequence[Outcome]) -> Goal:
-    what = f"{where}: at least {BOUND_SHARE:g} of the reachable bound, or what binds before it"
+def _bounds(what: str, found: Sequence[Outcome], explained: Callable[[Outcome], bool]) -> Goal:
+    """Whether all reach their bound, those apart that are explained."""
     if not found:
         return Goal(what, None, "")
     below = [one for one in found if one.share < BOUND_SHARE]
     said = "; ".join(
         [
             ", ".join(f"{one.family} {one.share:.2f}" for one in found),
-            *(f"{one.family}: {one.limit}" for one in below if one.limit),
+            *(f"{one.family}: {one.limit}" for one in below if explained(one)),
         ]
     )
-    return Goal(what, all(one.limit for one in below), said)
+    return Goal(what, all(map(explained, below)), said)
 
 
 def _phases(found: Sequence[Outcome]) -> Goal:
@@ -280,14 +289,24 @@ def describe_setups(outcomes: Sequence[Outcome]) -> str:
 
 
 def describe_kinds(repeats: Mapping[str, Sequence[Repeat]]) -> str:
-    """By kind of change: in how many plans it was kept, refused or taken back, and why."""
+    """By kind of change: in how many plans it was kept, refused or taken back, and why; and all warnings."""
     counts: dict[tuple[str, str, str], int] = {}
+    lines: list[str] = []
     for tried in _all_tried(repeats.values()):
         for kind in sorted(set(tried["kinds"])):
-            key = (kind, tried["verdict"], tried["why"])
+            # A plan that lost says by how much: that is in the numbers.
+            key = (kind, tried["verdict"], "" if tried["verdict"] == "slower" else tried["why"])
             counts[key] = counts.get(key, 0) + 1
     rows = [[kind, verdict, str(count), why] for (kind, verdict, why), count in sorted(counts.items())]
-    return table(["kind", "verdict", "plans", "why"], rows)
+    for family, found in repeats.items():
+        warned = dict.fromkeys(
+            f"- {family}, {way}: {text}"
+            for repeat in found
+            for way, measured in repeat.items()
+            for text in measured["setup"]["warnings"]
+        )
+        lines += warned
+    return "\n".join([table(["kind", "verdict", "plans", "why"], rows), *lines])
 
 
 def _all_tried(families: Iterable[Sequence[Repeat]]) -> Iterable[Mapping[str, Any]]:

@@ -95,6 +95,7 @@ class Setup:
       tried: the plans.
       limit: what the report says binds now.
       promised: steps/s that the plan in force promised.
+      warnings: that Plumber gave.
     """
 
     seconds: float
@@ -105,6 +106,7 @@ class Setup:
     tried: tuple[Tried, ...] = ()
     limit: str = ""
     promised: float | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class Runner:

@@ -42,7 +42,15 @@ def measured(
         used = {"cpu_s": 100 / at, "loop_cpu_s": 0.0, "server_cpu_s": 0.0, "foreign_cores": 0.0}
         return {"steps": 100, "seconds": 100 / at, **used}
 
-    said = {"changed": False, "changes": [], "limit": "", "phases_s": {}, "tried": [], **setup}
+    said = {
+        "changed": False,
+        "changes": [],
+        "limit": "",
+        "phases_s": {},
+        "tried": [],
+        "warnings": [],
+        **setup,
+    }
     return {
         "setup": {"seconds": setup_s, **said},
         "first": turn(first) if first is not None else None,
@@ -122,11 +130,14 @@ def test_goals_of_the_wait_and_of_no_loss() -> None:
 
 
 def test_what_stays_below_the_bound_needs_an_explanation() -> None:
-    said = measured(1.0, changed=True, limit="With the plan the limit is the thread of Batch.")
-    for given, met in ((said, True), (measured(1.0, changed=True), False)):
+    limit = "With the plan the limit is the thread of Batch."
+    said, kept = measured(1.0, changed=True, limit=limit), measured(1.0, changed=False, limit=limit)
+    for given, met in ((said, True), (kept, False), (measured(1.0, changed=True), False)):
         outcome = outcome_of("gnmt", FREE, [{FREE: given}], cores=2)
         assert outcome.share < 0.9
         assert goal(goals([outcome]), "the five").met is met
+    waiting = outcome_of("latency-http", FREE, [{FREE: said}], cores=2)
+    assert goal(goals([waiting]), "latency elsewhere").met is False
 
 
 def test_data_are_the_same_each_time_and_made_once(tmp_path: Path) -> None:
