@@ -6,7 +6,7 @@ operation's own, by all the threads that it uses. Only what has no effects and d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ from tensorboard_plugin_plumber.rewrite.split.sides import UNCROSSABLE, Sides
 
 # Of a string in a tensor, whatever it holds.
 _BYTES_PER_STRING = 24
+# They take a tensor's shape, which may be known beforehand, and not its contents.
+_OF_SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank"})
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def mapped(map_dataset: Any, input_dataset: Any, wrapper: Any, **changes: Any) -
 
 
 def measured(flat: Flat, sides: Sides, map_dataset: Any, elements: int) -> Costs:
-    """Runs what may go before the cut on the first elements.
+    """Runs what may go before the cut on the first elements, once for the bytes and once for the times.
 
     Args:
       sides: where the operations may stand.
@@ -72,6 +74,33 @@ def measured(flat: Flat, sides: Sides, map_dataset: Any, elements: int) -> Costs
       Refused: it cannot be run, or there are no elements.
     """
     operations = [one.name for one in sides.first(flat)]
+    bytes_of = _bytes(flat, sides, operations, _run_by(map_dataset, elements))
+    seconds_of = _seconds(flat, sides, operations, _run_by(map_dataset, elements))
+    return Costs(seconds_of, bytes_of, elements)
+
+
+def _run_by(map_dataset: Any, elements: int) -> Callable[[Any], Iterator[Any]]:
+    """Runs a function in the place of the map's on its first elements, one after the other."""
+    one_by_one = {"num_parallel_calls": 1} if hasattr(map_dataset, "_num_parallel_calls") else {}
+
+    def run(wrapper: Any) -> Iterator[Any]:
+        count = 0
+        try:
+            for values in mapped(map_dataset, sampled(map_dataset, elements), wrapper, **one_by_one):
+                count += 1
+                yield values
+        except tf.errors.OpError as error:
+            raise Refused(f"its first elements could not be made: {error.message}") from error
+        if not count:
+            raise Refused("it has no elements to measure with")
+
+    return run
+
+
+def _bytes(
+    flat: Flat, sides: Sides, operations: Sequence[str], run: Callable[[Any], Iterator[Any]]
+) -> dict[str, float]:
+    """Bytes of each tensor that may cross, a mean over the elements."""
     tensors = [
         value.name
         for name in operations
@@ -79,41 +108,55 @@ def measured(flat: Flat, sides: Sides, map_dataset: Any, elements: int) -> Costs
         if value.dtype not in UNCROSSABLE
     ]
     tensors += [name for name in flat.arguments if flat.tensor(name).dtype not in UNCROSSABLE]
-    probe = traced(lambda given: _probe(flat, sides, operations, tensors, given), flat)
-    one_by_one = {"num_parallel_calls": 1} if hasattr(map_dataset, "_num_parallel_calls") else {}
-    clocks, sizes = [], []
-    try:
-        for readings, *values in mapped(map_dataset, sampled(map_dataset, elements), probe, **one_by_one):
-            clocks.append(readings.numpy())
-            sizes.append([_bytes_of(one) for one in values])
-    except tf.errors.OpError as error:
-        raise Refused(f"its first elements could not be made: {error.message}") from error
-    if not clocks:
-        raise Refused("it has no elements to measure with")
-    # The lower quartile: other threads on the cores only ever add.
-    spent = np.percentile([np.maximum(np.diff(one), 0.0) for one in clocks[1:] or clocks], 25, axis=0)
-    held = np.mean(sizes, axis=0)
-    return Costs(
-        dict(zip(operations, spent.tolist(), strict=True)),
-        dict(zip(tensors, held.tolist(), strict=True)),
-        len(clocks),
-    )
-
-
-def _probe(
-    flat: Flat, sides: Sides, operations: Sequence[str], tensors: Sequence[str], given: list[Any]
-) -> list[Any]:
-    """Clock readings around each operation, and the tensors."""
+    if not tensors:
+        raise Refused("nothing that it makes could be cached")
     whole = part(flat, takes=flat.arguments, gives=tensors, runs=operations, free=sides.free)
+    sizes = [
+        [_bytes_of(one) for one in values] for values in run(traced(lambda given: whole(given)[0], flat))
+    ]
+    return dict(zip(tensors, np.mean(sizes, axis=0).tolist(), strict=True))
+
+
+def _seconds(
+    flat: Flat, sides: Sides, operations: Sequence[str], run: Callable[[Any], Iterator[Any]]
+) -> dict[str, float]:
+    """Time of each operation: the lower quartile over the elements, as other threads on the cores only ever add."""
+    whole = part(
+        flat,
+        takes=flat.arguments,
+        gives=_ends(flat, operations),
+        runs=operations,
+        free=sides.free,
+    )
     nodes = {node.name: node for node in whole.graph_def.node}
     clocks = [_clock(whole.graph_def, 0)]
     for index, name in enumerate(operations, start=1):
         nodes[name].input.append(f"^{clocks[-1]}")
         clocks.append(_clock(whole.graph_def, index))
         whole.graph_def.node[-1].input.append(f"^{name}")
-    values, made = whole(given)
-    # All are handed out: TensorFlow leaves out what makes a value that nobody takes.
-    return [tf.stack([made[name].outputs[0] for name in clocks]), *values]
+
+    def probe(given: list[Any]) -> list[Any]:
+        values, made = whole(given)
+        return [tf.stack([made[name].outputs[0] for name in clocks]), *values]
+
+    spent = [np.maximum(np.diff(readings), 0.0) for readings, *_ in run(traced(probe, flat))]
+    return dict(zip(operations, np.percentile(spent[1:] or spent, 25, axis=0).tolist(), strict=True))
+
+
+def _ends(flat: Flat, operations: Sequence[str]) -> list[str]:
+    """Tensors whose contents none of the operations takes.
+
+    They are handed out, for TensorFlow leaves out what makes a value that nobody takes. All others are not: what is
+    held cannot be computed in place, as it is in the user's function.
+    """
+    inside = set(operations)
+    return [
+        value.name
+        for name in operations
+        for value in flat.graph.get_operation_by_name(name).outputs
+        if value.dtype not in UNCROSSABLE
+        and not any(one.name in inside and one.type not in _OF_SHAPES for one in value.consumers())
+    ]
 
 
 def _clock(graph_def: Any, index: int) -> str:
