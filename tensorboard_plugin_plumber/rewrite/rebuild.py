@@ -167,6 +167,11 @@ def _with_settings(dataset: Any, arguments: dict[str, Any], edit: Edit) -> dict[
         if name not in arguments:
             raise Refused(f"{type(dataset).__name__} has no {name}")
         changed[name] = value
+    if edit.calls is not None and "cycle_length" in arguments:
+        # Where TensorFlow chooses it, it goes by the calls; and the order goes by it.
+        changed["cycle_length"] = settings.resolved_cycle(
+            int(arguments["cycle_length"]), int(arguments["num_parallel_calls"])
+        )
     return changed
 
 
@@ -188,13 +193,10 @@ def _parallel_map(dataset: Any, arguments: dict[str, Any], edit: Edit) -> Any:
 
 
 def _parallel_interleave(dataset: Any, arguments: dict[str, Any], edit: Edit) -> Any:
-    cycle_length = int(arguments["cycle_length"])
-    if cycle_length == tf.data.AUTOTUNE:
-        # The parallel form would take another one.
-        cycle_length = settings.usable_cores()
     return arguments["input_dataset"].interleave(
         arguments["map_func"],
-        cycle_length=cycle_length,
+        # The parallel form would take another one.
+        cycle_length=settings.resolved_cycle(int(arguments["cycle_length"]), None),
         block_length=arguments["block_length"],
         num_parallel_calls=_calls(edit),
         deterministic=True,
