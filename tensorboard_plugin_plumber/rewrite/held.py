@@ -7,6 +7,7 @@ What a seed decides is left as it is; what nothing decides is decided by one fix
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ import tensorflow as tf
 from tensorboard_plugin_plumber.capture import construction
 from tensorboard_plugin_plumber.capture.remake import CannotRemake, Seeds, arguments_of, remade, replaced
 from tensorboard_plugin_plumber.capture.survey import Survey, traced_of
-from tensorboard_plugin_plumber.rewrite.held_functions import SEED, CannotHold, Holder
+from tensorboard_plugin_plumber.rewrite.held_functions import SEED, CannotHold, Holder, name_of
 
 # They drop elements by what is in them.
 _DROPPERS = frozenset({"_FilterDataset", "_UniqueDataset"})
@@ -38,11 +39,25 @@ class Held:
     may_stall: bool
 
 
-def held(dataset: Any) -> Held:
+def unordered_functions(dataset: Any) -> frozenset[str]:
+    """Library names of the functions that a pipeline calls in parallel: what they draw with a seed is in no order."""
+    survey = Survey()
+    survey.look_at(dataset)
+    return frozenset(
+        name_of(wrapper)
+        for one in survey.order
+        if getattr(one, "_num_parallel_calls", None) is not None
+        for wrapper in traced_of(one)
+    )
+
+
+def held(dataset: Any, *, unordered: Collection[str] = ()) -> Held:
     """A copy of a pipeline with chance held still, its order included.
 
     Args:
       dataset: an eager `tf.data.Dataset`.
+      unordered: functions whose seeded draws are left to chance, too, as `unordered_functions` gives them: of
+        the original for both, so that a rewrite that puts draws out of order does not go unnoticed.
 
     Raises:
       CannotHold: an operator cannot be made again, or draws in a way that is not understood.
@@ -50,7 +65,7 @@ def held(dataset: Any) -> Held:
     with tf.init_scope():
         survey = Survey()
         survey.look_at(dataset)
-        copier = _Copier()
+        copier = _Copier(unordered)
         try:
             for one in survey.order:  # from below, so that no long chain has to be walked down
                 copier.copy(one)
@@ -68,8 +83,8 @@ def held(dataset: Any) -> Held:
 class _Copier:
     """Copies of datasets, each made once."""
 
-    def __init__(self) -> None:
-        self.holder = Holder()
+    def __init__(self, unordered: Collection[str]) -> None:
+        self.holder = Holder(unordered)
         self.draws: list[str] = []
         self._copies: dict[int, Any] = {}
 

@@ -8,8 +8,8 @@ bit. The functions of the user's datasets are left as they are: what is changed 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tensorflow as tf
@@ -57,6 +57,14 @@ _STATELESS = {
 }
 
 
+@dataclass(frozen=True)
+class _Use:
+    """How a function is called: again and again until something drawn says otherwise; in no order."""
+
+    in_loop: bool
+    unordered: bool
+
+
 class CannotHold(Exception):
     """Chance cannot be held still; the message says where and why."""
 
@@ -72,16 +80,27 @@ class _HeldFunction:
         return getattr(self.__dict__["original"], name)
 
 
+def name_of(wrapper: Any) -> str:
+    """The library name of a traced function, by its wrapper."""
+    name = wrapper._function.name
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
 class Holder:
     """Holds functions still, each once.
+
+    Args:
+      unordered: library names of functions whose calls come in no order: what their ops draw with a seed is left to
+        chance, too.
 
     Attributes:
       draws: ops that drew, as TensorFlow names them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unordered: Collection[str] = ()) -> None:
         self.draws: list[str] = []
-        self._held: dict[str, str] = {}
+        self._unordered = unordered
+        self._held: dict[tuple[str, _Use], str] = {}
 
     def wrapper(self, wrapper: Any) -> Any:
         """The wrapper of a traced function, itself where nothing in it is left to chance.
@@ -89,38 +108,37 @@ class Holder:
         Raises:
           CannotHold: an op in it draws in a way that is not understood.
         """
-        name = wrapper._function.name
-        name = name.decode() if isinstance(name, bytes) else str(name)
-        held = self._function(name, in_loop=False)
+        name = name_of(wrapper)
+        held = self._function(name, _Use(in_loop=False, unordered=name in self._unordered))
         if held == name:
             return wrapper
         made = object.__new__(type(wrapper))
         made.__dict__.update(wrapper.__dict__, _function=_HeldFunction(wrapper._function, held))
         return made
 
-    def _function(self, name: str, *, in_loop: bool) -> str:
+    def _function(self, name: str, use: _Use) -> str:
         """The library name of the function with chance held still; its own where there is none."""
-        if name not in self._held:
-            self._held[name] = name  # it may call itself
+        if (name, use) not in self._held:
+            self._held[name, use] = name  # it may call itself
             definition = context.context().get_function_def(name)
             made = function_pb2.FunctionDef.FromString(definition.SerializeToString())
-            if self._hold(made, in_loop):
+            if self._hold(made, use):
                 made.signature.name = f"{name}_held_{next(_numbers)}"
                 context.context().add_function_def(made)
-                self._held[name] = made.signature.name
-        return self._held[name]
+                self._held[name, use] = made.signature.name
+        return self._held[name, use]
 
-    def _hold(self, definition: Any, in_loop: bool) -> bool:
+    def _hold(self, definition: Any, use: _Use) -> bool:
         """Changes what a function leaves to chance; returns whether there was anything."""
         changed = False
         for node in list(definition.node_def):
-            changed |= self._hold_calls(node, in_loop or node.op in _LOOPS)
+            changed |= self._hold_calls(node, replace(use, in_loop=True) if node.op in _LOOPS else use)
             changed |= _hold_order(node)
             kind = kind_of(node.op)
             if kind.random_dataset:
                 changed |= _hold_dataset(definition, node)
-            elif kind.random and (kind.generator or not _is_seeded(node)):
-                if in_loop:
+            elif kind.random and (use.unordered or kind.generator or not _is_seeded(node)):
+                if use.in_loop:
                     raise CannotHold(
                         f"{node.op} draws in a loop, which might never end with the same draws again"
                     )
@@ -129,14 +147,14 @@ class Holder:
                 changed = True
         return changed
 
-    def _hold_calls(self, node: Any, in_loop: bool) -> bool:
+    def _hold_calls(self, node: Any, use: _Use) -> bool:
         changed = False
         for called in _called(node):
-            held = self._function(called.name, in_loop=in_loop)
+            held = self._function(called.name, use)
             changed |= held != called.name
             called.name = held
         if op_def_registry.get(node.op) is None:  # a call by the function's own name
-            held = self._function(node.op, in_loop=in_loop)
+            held = self._function(node.op, use)
             changed |= held != node.op
             node.op = held
         return changed

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tensorboard_plugin_plumber.capture import iterators
 from tensorboard_plugin_plumber.rewrite import form
 from tensorboard_plugin_plumber.rewrite.digests import NotTold
-from tensorboard_plugin_plumber.rewrite.held import Held, held
+from tensorboard_plugin_plumber.rewrite.held import Held, held, unordered_functions
 from tensorboard_plugin_plumber.rewrite.held_functions import CannotHold
 from tensorboard_plugin_plumber.rewrite.readings import (
     END,
@@ -128,7 +128,8 @@ class _Comparison:
         self._original, self._rewritten = original, rewritten
         self._began_s, self._until_s, self._most = time.perf_counter(), until_s, most
         self._passes = 2 if any(one.varies for one in forms) else 1
-        self._copies = held(original), held(rewritten)
+        self._unordered = unordered_functions(original)
+        self._copies = self._held(original), self._held(rewritten)
         if any(one.may_stall for one in self._copies) and any(one.is_endless for one in forms):
             raise CannotHold("with its draws held still a filter might drop all of its endless elements")
         self._draws = self._copies[0].draws
@@ -150,6 +151,9 @@ class _Comparison:
             return self._proof(False, agreed.elements, IN_ORDER, words)
         return self._proof(None, agreed.elements, IN_ORDER, _NOT_TWICE)
 
+    def _held(self, dataset: Any) -> Held:
+        return held(dataset, unordered=self._unordered)
+
     def _proof(
         self, same: bool | None, elements: int, how: str, reason: str = "", whole: bool = False
     ) -> Proof:
@@ -167,8 +171,10 @@ class _Comparison:
             if words:
                 return _Agreement(elements, False, _Difference(number + 1, words))
             whole = whole and left.ended is not None
-            if caches and not whole:
-                break  # what was not filled serves nothing
+            # What was not filled serves nothing; and behind an error a prefetch may go on, and fill a cache without
+            # the element that failed.
+            if (caches and not whole) or left.ended not in (None, END):
+                break
         return _Agreement(elements, whole, None)
 
     def _limit(self, share: float, *, caches: bool) -> Limit:
@@ -177,7 +183,7 @@ class _Comparison:
 
     def _repeats_itself(self) -> bool:
         """Whether two more copies of the original agree, as far as they are read in the time that is left."""
-        return self._agreement(held(self._original), held(self._original)).difference is None
+        return self._agreement(self._held(self._original), self._held(self._original)).difference is None
 
     def _as_multisets(self, words: str) -> Proof:
         """Compares how many of each element there are, or of each example where all elements are batches.
@@ -185,7 +191,7 @@ class _Comparison:
         Args:
           words: where they part, in order.
         """
-        copies = held(self._original), held(self._rewritten)
+        copies = self._held(self._original), self._held(self._rewritten)
         before, after = (Counted(Reading(one.dataset)) for one in copies)
         limit = self._limit(1.0, caches=any(one.caches for one in copies))
         whole = count_in_turns((before, after), limit)
@@ -197,7 +203,7 @@ class _Comparison:
             return self._proof(None, elements, AS_MULTISETS, reason)
         if before.reading.ended != END or after.reading.ended != END:
             return self._proof(None, elements, AS_MULTISETS, "an error was raised, and no order was promised")
-        again = Counted(Reading(held(self._original).dataset))
+        again = Counted(Reading(self._held(self._original).dataset))
         count_in_turns((again,), replace(limit, until_s=math.inf))
         if not _as_many(before, again):
             return self._proof(None, elements, AS_MULTISETS, _NOT_TWICE)

@@ -223,6 +223,29 @@ def test_random_datasets_draw_the_same_in_both(dataset: Callable[[], Any]) -> No
     assert proven(mapped.batch(2), swapped).same is False
 
 
+def test_seeded_draws_count_where_their_order_was_kept_and_only_there() -> None:
+    def draw(x: Any) -> Any:
+        return tf.random.uniform([], seed=3) + tf.cast(x, tf.float32)
+
+    in_order = Dataset.range(40).map(draw)
+    in_none = Dataset.range(40).map(draw, num_parallel_calls=4)
+
+    assert proven(in_order, with_calls(in_order, in_order)).same is False
+    assert proven(in_order, in_order.prefetch(2)).same is True
+    found = proven(in_none, with_calls(in_none, in_none, calls=2))
+    assert (found.same, found.held) == (True, ("RandomUniform",))
+
+
+def test_behind_an_error_nothing_is_compared() -> None:
+    """A prefetch goes on reading below it, and fills the cache without the element that failed."""
+    mapped = Dataset.range(9).map(checked(5))
+    shuffled = mapped.shuffle(3, seed=1)
+
+    found = proven(shuffled, rebuilt(shuffled, Edits({id(mapped): Edit(cache="", prefetch=2)})))
+
+    assert (found.same, found.whole) == (True, True)
+
+
 def test_what_draws_in_a_loop_is_not_run() -> None:
     drawn = (
         Dataset.range(6)
