@@ -12,15 +12,16 @@ from unittest import mock
 
 import tensorboard_plugin_plumber as plumber
 from benchmarks.optimize_worker import Setup, Tried
+from tensorboard_plugin_plumber import optimizing
 from tensorboard_plugin_plumber.rewrite import optimizer
 
-#: Phase -> the functions of `rewrite.optimizer` whose time is its.
+#: What `optimize` says that it is doing -> the phase. Filling a plan's caches is a part of its race.
 _PHASES = {
-    "trace": ("observed",),
-    "plan": ("Answers.to",),
-    "rewrite": ("rebuilt",),
-    "prove": ("prove",),
-    "race": ("race",),
+    "tracing": "trace",
+    "planning": "plan",
+    "looking for a cut": "split",
+    "proving": "prove",
+    "racing": "race",
 }
 
 
@@ -95,24 +96,36 @@ def _warnings() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def _clocked() -> Iterator[dict[str, float]]:
-    """Adds up the time of each phase while it is active, seconds."""
-    phases = dict.fromkeys(_PHASES, 0.0)
-    with contextlib.ExitStack() as patches:
-        for phase, names in _PHASES.items():
-            for name in names:
-                *owners, last = name.split(".")
-                owner = getattr(optimizer, owners[0]) if owners else optimizer
-                timed = _timed(getattr(owner, last), phase, phases)
-                patches.enter_context(mock.patch.object(owner, last, timed))
-        yield phases
+    """The time of each phase while it is active, seconds; `rewrite` is a part of `prove` and `race`."""
+    phases = {**dict.fromkeys(_PHASES.values(), 0.0), "rewrite": 0.0}
 
+    @contextlib.contextmanager
+    def progress(what: str) -> Iterator[Callable[[str], None]]:
+        now, since = "", time.perf_counter()
 
-def _timed(function: Callable[..., Any], phase: str, phases: dict[str, float]) -> Callable[..., Any]:
-    def call(*args: Any, **options: Any) -> Any:
+        def say(step: str) -> None:
+            nonlocal now, since
+            then = time.perf_counter()
+            if now:
+                phases[now] += then - since
+            now, since = next(phase for words, phase in _PHASES.items() if step.startswith(words)), then
+
+        try:
+            yield say
+        finally:
+            if now:
+                phases[now] += time.perf_counter() - since
+
+    def rebuilt(*args: Any, **options: Any) -> Any:
         begin = time.perf_counter()
         try:
-            return function(*args, **options)
+            return make(*args, **options)
         finally:
-            phases[phase] += time.perf_counter() - begin
+            phases["rewrite"] += time.perf_counter() - begin
 
-    return call
+    make = optimizer.rebuilt
+    with (
+        mock.patch.object(optimizing, "progress", progress),
+        mock.patch.object(optimizer, "rebuilt", rebuilt),
+    ):
+        yield phases
