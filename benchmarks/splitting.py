@@ -1,6 +1,6 @@
 """What a cut through one function gains: decode and augment in one map, and the same cut in two with a cache between.
 
-python -m benchmarks.splitting [--scale 0.1] [--seconds 30] [--json numbers.json]
+python -m benchmarks.splitting [--scale 0.4] [--seconds 30] [--json numbers.json]
 
 The pipeline is written with AUTOTUNE everywhere, shuffles its records, and is measured by turns with the versions that
 were cut, their caches full. Each cut is proven before it runs.
@@ -139,7 +139,7 @@ def measure(folder: Path, function: Callable[[Any], Any], seconds: float) -> lis
 def main(arguments: list[str] | None = None) -> int:
     """Prints a row for each version."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", type=float, default=0.1, help="share of the images of `optimize_data`")
+    parser.add_argument("--scale", type=float, default=0.4, help="share of the images of `optimize_data`")
     parser.add_argument("--seconds", type=float, default=30.0, help="for each function")
     parser.add_argument("--only", default="", help="names of functions, with commas between")
     parser.add_argument("--json", type=Path, help="write all numbers to this file")
