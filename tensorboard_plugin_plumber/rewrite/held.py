@@ -18,6 +18,8 @@ from tensorboard_plugin_plumber.capture.remake import CannotRemake, Seeds, argum
 from tensorboard_plugin_plumber.capture.survey import Survey, traced_of
 from tensorboard_plugin_plumber.rewrite.held_functions import SEED, CannotHold, Holder, name_of
 
+# Plumber's own; a plain one gives the same, and nothing is written.
+_GUARDED_CACHE = "_GuardedCacheDataset"
 # They drop elements by what is in them.
 _DROPPERS = frozenset({"_FilterDataset", "_UniqueDataset"})
 
@@ -78,6 +80,32 @@ def held(dataset: Any, *, unordered: Collection[str] = ()) -> Held:
             "CacheDataset" in names,
             bool(copier.holder.draws and names & _DROPPERS),
         )
+
+
+def plainly_cached(dataset: Any) -> Any:
+    """The dataset with TensorFlow's own caches in memory in the place of guarded ones, which cannot be described.
+
+    Raises:
+      CannotHold: what stands above one cannot be made again.
+    """
+    survey = Survey()
+    survey.look_at(dataset)
+    made: dict[int, Any] = {}
+
+    def again(one: Any) -> Any:
+        return made.get(id(one), one)
+
+    try:
+        for one in survey.order:
+            if type(one).__name__ == _GUARDED_CACHE:
+                made[id(one)] = again(construction.inputs_of(one)[0]).cache()
+            elif any(again(below) is not below for below in construction.inputs_of(one)):
+                arguments = {name: replaced(value, again) for name, value in arguments_of(one).items()}
+                made[id(one)] = remade(one, arguments, traced_of(one))
+                construction.stand_for(made[id(one)], one)
+    except CannotRemake as error:
+        raise CannotHold(str(error)) from error
+    return again(dataset)
 
 
 class _Copier:

@@ -17,7 +17,7 @@ import tensorflow as tf
 from tensorboard_plugin_plumber.capture import iterators
 from tensorboard_plugin_plumber.rewrite import form
 from tensorboard_plugin_plumber.rewrite.digests import NotTold
-from tensorboard_plugin_plumber.rewrite.held import Held, held, unordered_functions
+from tensorboard_plugin_plumber.rewrite.held import Held, held, plainly_cached, unordered_functions
 from tensorboard_plugin_plumber.rewrite.held_functions import CannotHold
 from tensorboard_plugin_plumber.rewrite.readings import (
     END,
@@ -75,6 +75,7 @@ def prove(
         return Proof(False, 0, FORM_ONLY, reason)
     with tf.init_scope(), iterators.seen_only_by():
         try:
+            original, rewritten = plainly_cached(original), plainly_cached(rewritten)
             forms = form.Form(original), form.Form(rewritten)
             if forms[1].changing_draws() < forms[0].changing_draws():
                 return Proof(False, 0, FORM_ONLY, "what was random in each epoch is now the same in all")

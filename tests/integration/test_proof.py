@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from tensorboard_plugin_plumber.capture import construction
+from tensorboard_plugin_plumber.rewrite.caches import FileCache, MemoryCache, cached, statuses
 from tensorboard_plugin_plumber.rewrite.digests import NotTold, digest
 from tensorboard_plugin_plumber.rewrite.proof import Proof, prove
 from tensorboard_plugin_plumber.rewrite.rebuild import Edit, Edits, rebuilt
@@ -372,6 +373,22 @@ def test_a_file_cache_is_not_begun_and_a_whole_one_is_read(tmp_path: Path) -> No
     files = {one: one.read_bytes() for one in tmp_path.iterdir()}
     assert proven(dataset, dataset.prefetch(1)).same
     assert {one: one.read_bytes() for one in tmp_path.iterdir()} == files
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_guarded_caches_are_compared_as_plain_ones(kind: str, tmp_path: Path) -> None:
+    def guarded(dataset: Any) -> Any:
+        spec = MemoryCache(1 << 20) if kind == "memory" else FileCache(str(tmp_path), 1 << 20)
+        return cached(dataset, spec)
+
+    mapped = Dataset.range(30).map(lambda x: x + 1)
+    rewritten = guarded(mapped).shuffle(9, seed=1).batch(4)
+
+    found = proven(mapped.shuffle(9, seed=1).batch(4), rewritten)
+
+    assert (found.same, found.elements, found.whole) == (True, 16, True)
+    assert all(one.state == "empty" for one in statuses(rewritten))
+    assert proven(mapped.shuffle(9, seed=1), guarded(mapped.shuffle(9, seed=1))).same is False
 
 
 def test_components_of_an_unknown_kind_are_refused() -> None:

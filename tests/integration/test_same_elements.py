@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,78 @@ def test_calls_do_not_change_the_cycle_of_an_interleave() -> None:
 @pytest.mark.parametrize("number", NORMAL)
 def test_a_random_pipeline_gives_the_same_when_it_is_rewritten(number: int, files: Files) -> None:
     check(number, files)
+
+
+Change = Callable[[Any, int], tuple[Any, Any]]
+
+
+def _flagged(dataset: Any, at: int) -> Any:
+    """Each element with whether it is the one at a place."""
+    return dataset.enumerate().map(lambda index, element: (index == at, element))
+
+
+def one_dropped(dataset: Any, at: int) -> tuple[Any, Any]:
+    flagged = _flagged(dataset, at)
+    return flagged.filter(lambda flag, _: flag | True), flagged.filter(lambda flag, _: ~flag)
+
+
+def two_swapped(dataset: Any, at: int) -> tuple[Any, Any]:
+    numbered = dataset.enumerate()  # so that no two are the same
+    first, pair, last = numbered.take(at), numbered.skip(at).take(2), numbered.skip(at + 2)
+    one, other = pair.take(1), pair.skip(1)
+    return (
+        first.concatenate(one).concatenate(other).concatenate(last),
+        first.concatenate(other).concatenate(one).concatenate(last),
+    )
+
+
+def last_bit_changed(dataset: Any, at: int) -> tuple[Any, Any]:
+    def beside(change: int) -> Any:
+        def number(flag: Any, element: Any) -> Any:
+            whole = tf.where(flag, tf.constant(1000 + change, tf.int64), tf.constant(1000, tf.int64))
+            return element, tf.bitcast(whole, tf.float64)
+
+        return number
+
+    flagged = _flagged(dataset, at)
+    return flagged.map(beside(0)), flagged.map(beside(1))
+
+
+def type_changed(dataset: Any, at: int) -> tuple[Any, Any]:
+    flagged = _flagged(dataset, at)
+    return flagged, flagged.map(lambda flag, element: (tf.cast(flag, tf.uint8), element))
+
+
+def cardinality_changed(dataset: Any, at: int) -> tuple[Any, Any]:
+    return dataset, dataset.concatenate(dataset.skip(at + 1))
+
+
+CHANGES: tuple[Change, ...] = (one_dropped, two_swapped, last_bit_changed, type_changed, cardinality_changed)
+
+
+def check_changes(number: int, files: Files) -> None:
+    """One random pipeline, each change of its elements, at a random place."""
+    pipeline = generated(number, files)
+    dataset = pipeline.build()
+    length = len(passes(pipeline.build())[0])
+    if length < 2 or pipeline.order_is_open or any("valid" in line for line in pipeline.lines):
+        return
+    at = random.Random(number).randrange(length - 1)
+    for change in CHANGES:
+        before, after = change(dataset, at)
+        found = prove(before, after, in_order=True, budget_s=_BUDGET_S)
+        assert found.same is False, f"{change.__name__} at {at}: {found}\n{pipeline.code}"
+
+
+@pytest.mark.parametrize("number", NORMAL[::10])
+def test_each_change_of_the_elements_of_a_random_pipeline_is_told(number: int, files: Files) -> None:
+    check_changes(number, files)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", SLOW[::5])
+def test_each_change_of_the_elements_of_many_random_pipelines_is_told(number: int, files: Files) -> None:
+    check_changes(number, files)
 
 
 @pytest.mark.slow
