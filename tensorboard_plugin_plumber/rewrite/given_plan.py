@@ -8,17 +8,12 @@ from typing import Any
 
 from tensorboard_plugin_plumber.capture.describe import describe
 from tensorboard_plugin_plumber.report import Report
-from tensorboard_plugin_plumber.rewrite.optimizer import (
-    Attempt,
-    Optimized,
-    Verdict,
-    Wishes,
-    in_order,
-)
+from tensorboard_plugin_plumber.rewrite.attempts import Attempt, Optimized, Verdict, Wishes
+from tensorboard_plugin_plumber.rewrite.optimizer import in_order
 from tensorboard_plugin_plumber.rewrite.proof import prove
 from tensorboard_plugin_plumber.rewrite.race import race
-from tensorboard_plugin_plumber.rewrite.rebuild import copied
-from tensorboard_plugin_plumber.rewrite.saved_plan import SavedPlan, made_in
+from tensorboard_plugin_plumber.rewrite.rebuild import Refused, copied
+from tensorboard_plugin_plumber.rewrite.saved_plan import Mismatch, SavedPlan, made_in
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 
 _PROOF_SHARE = 0.3
@@ -82,6 +77,23 @@ def with_plan(
         why = f"it measured {ratio:.2f} times as fast as the original" if slower else ""
     attempt = Attempt(made.changes, saved.predicted_rate or float("nan"), verdict, why, ratio)
     if verdict is Verdict.KEPT:
-        return Optimized(made.dataset, Report(analysis), pipeline, made.changes, (attempt,))
+        return Optimized(
+            made.dataset,
+            Report(analysis),
+            pipeline,
+            made.changes,
+            (attempt,),
+            remake=lambda other: _made_again(saved, other, wishes),
+        )
     del analysis.plan.changes[:]
     return Optimized(dataset, Report(analysis), pipeline, (), (attempt,), f"the saved plan was undone: {why}")
+
+
+def _made_again(saved: SavedPlan, dataset: Any, wishes: Wishes) -> Any:
+    try:
+        made = made_in(saved, dataset, memory_share=wishes.memory_fraction, memory_bytes=wishes.memory_bytes)
+    except Mismatch as error:
+        raise Refused(str(error)) from error
+    if made.notes:  # what stands in a function's body needs the code that builds it
+        raise Refused(made.notes[0])
+    return made.dataset

@@ -2,7 +2,8 @@
 
     trace    a copy runs on its own until its plan is settled (`observed`)
     plan     the model's optimum, as changes of operators
-    rewrite  the changes, made on the dataset's own objects (`planned`, `rebuild`)
+    rewrite  the changes, made on the dataset's own objects (`planned`, `rebuild`); where no cache may stand behind a
+             costly map, its function in two halves, too, traced as a pipeline of its own (`ways`)
     prove    both give the same elements (`proof`)
     race     both run by turns, and the faster one stays (`race`)
 
@@ -13,27 +14,36 @@ same question to the model, with what it relied on most barred.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tensorboard_plugin_plumber.answers import Answers
-from tensorboard_plugin_plumber.model.questions import Barred, WhatIf
+from tensorboard_plugin_plumber.capture.alone import Empty, NoElement
+from tensorboard_plugin_plumber.model.analyse import NotAnswerable
+from tensorboard_plugin_plumber.model.questions import Barred
 from tensorboard_plugin_plumber.report import Report
-from tensorboard_plugin_plumber.rewrite import planned
+from tensorboard_plugin_plumber.rewrite import plan_caches, planned
+from tensorboard_plugin_plumber.rewrite.attempts import Attempt, Optimized, Verdict, Wishes
 from tensorboard_plugin_plumber.rewrite.observed import observed
 from tensorboard_plugin_plumber.rewrite.planned import Place
 from tensorboard_plugin_plumber.rewrite.proof import prove
 from tensorboard_plugin_plumber.rewrite.race import race
 from tensorboard_plugin_plumber.rewrite.rebuild import Edits, Refused, copied, rebuilt
+from tensorboard_plugin_plumber.rewrite.ways import Way, splits, worth_splitting
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
+__all__ = ["Attempt", "Optimized", "Verdict", "Wishes", "in_order", "optimized"]
+
 #: Shares of the whole budget: the trace at most, and of what is left at each attempt its proof and its race.
-_TRACE_SHARE = 0.35
+_TRACE_SHARE = 0.3
 _PROOF_SHARE = 0.25
 _RACE_SHARE = 0.75
+#: Of what is left: for the second trace, of a pipeline that is written another way.
+_SECOND_TRACE_SHARE = 0.4
+#: Caches are raced with what today's pipeline makes in this share of what is left, and have this long to fill.
+_FILL_SHARE, _MOST_FILL_SHARE = 0.08, 0.5
 #: With less left no further plan is tried.
 _LEAST_S = 2.0
 #: A plan that reaches less than this of the low end of its prediction has failed, though it may be the faster one.
@@ -43,88 +53,22 @@ _LEAST_GAIN = 0.02
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What is asked of an optimization; the fields are the arguments of `plumber.optimize`."""
+class _Traced:
+    """A pipeline, written one way, with what its trace says."""
 
-    budget_s: float = 20.0
-    memory_fraction: float = 0.5
-    memory_bytes: float | None = None
-    epochs: float | None = None
-    consumer_rate: float | None = None
-    allow_reorder: bool = False
-    python_threads: bool = True
-    #: How long to trace at most; by default a share of the budget.
-    trace_s: float | None = None
-
-    def what_if(self, barred: Barred) -> WhatIf:
-        """The question for the model."""
-        return WhatIf(
-            epochs=self.epochs,
-            consumer_rate=self.consumer_rate,
-            memory_share=self.memory_fraction,
-            added_bytes=self.memory_bytes,
-            barred=barred,
-        )
-
-
-class Verdict(Enum):
-    """What became of a plan."""
-
-    KEPT = "kept"
-    #: It cannot be made, or its proof could not be given.
-    REFUSED = "refused"
-    #: It gave other elements.
-    OTHER_ELEMENTS = "other elements"
-    #: It measured no faster than the original, or than another plan.
-    SLOWER = "slower"
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """A plan that was tried.
-
-    Attributes:
-      changes: what it changes.
-      predicted_rate: steps/s.
-      verdict: what became of it.
-      why: in one sentence; empty where it was kept.
-      ratio: rate over the original's, both measured; None where it was not raced.
-    """
-
-    changes: tuple[a.Change, ...]
-    predicted_rate: float
-    verdict: Verdict
-    why: str = ""
-    ratio: float | None = None
-
-
-@dataclass(frozen=True)
-class Optimized:
-    """What an optimization gave.
-
-    Attributes:
-      dataset: the faster dataset; the original itself where nothing was faster.
-      report: the analysis of the trace, with the plan that is in force in `dataset` and what was measured.
-      pipeline: what was traced.
-      changes: what of it `dataset` has.
-      attempts: the plans that were tried, in order.
-      failure: why the original came back although a plan promised more, as a sentence; empty otherwise.
-    """
-
-    dataset: Any
-    report: Report
+    way: Way
+    places: Mapping[str, Place]
     pipeline: m.Pipeline
-    changes: tuple[a.Change, ...] = ()
-    attempts: tuple[Attempt, ...] = ()
-    failure: str = ""
+    answers: Answers
+    barred: Barred
 
 
 @dataclass(frozen=True)
 class _Tried:
     """A plan that was made, proven and raced."""
 
+    traced: _Traced
     analysis: a.Analysis
-    edits: Callable[[], Edits]
     before: float
     after: float
     same: bool | None
@@ -134,14 +78,26 @@ class _Tried:
     def ratio(self) -> float:
         return self.after / self.before
 
+    @property
+    def changes(self) -> tuple[a.Change, ...]:
+        return (*self.traced.way.changes, *self.analysis.plan.changes)
 
-@dataclass
-class _Log:
-    """The attempts so far."""
+    def made_in(self, dataset: Any) -> Any:
+        """Another dataset of the same pipeline, changed likewise.
 
-    attempts: list[Attempt] = field(default_factory=list)
-    best: _Tried | None = None
-    before: float | None = None
+        Raises:
+          Refused: it cannot be.
+        """
+        written = self.traced.way.again(dataset)
+        return self._changed(written, planned.places_of(written))
+
+    def made(self) -> Any:
+        """The dataset that was traced, changed."""
+        return self._changed(self.traced.way.dataset, self.traced.places)
+
+    def _changed(self, dataset: Any, places: Mapping[str, Place]) -> Any:
+        caches = plan_caches.lasting(self.analysis)
+        return rebuilt(dataset, planned.edits_of(self.analysis.plan.changes, places, caches))
 
 
 def optimized(dataset: Any, wishes: Wishes, say: Callable[[str], None]) -> Optimized:
@@ -161,45 +117,68 @@ def optimized(dataset: Any, wishes: Wishes, say: Callable[[str], None]) -> Optim
     return _Optimizer(dataset, wishes, say).go()
 
 
-def edits_of(changes: Iterable[a.Change], places: Mapping[str, Place]) -> Edits:
-    """The edits that make the changes of a plan.
-
-    Raises:
-      Refused: one of them cannot be made.
-    """
-    return planned.edits_of(changes, places, lambda change: "")
-
-
 class _Optimizer:
     def __init__(self, dataset: Any, wishes: Wishes, say: Callable[[str], None]) -> None:
         self._dataset, self._wishes, self._say = dataset, wishes, say
         self._until_s = time.perf_counter() + wishes.budget_s
-        self._log = _Log()
+        self._attempts: list[Attempt] = []
+        self._best: _Tried | None = None
+        self._before: float | None = None
+        self._ordered = True
 
     def go(self) -> Optimized:
-        places = planned.places_of(self._dataset)
-        barred = Barred(calls=planned.out_of_reach(places), file_caches=True)
         self._say("tracing it")
-        recording = observed(
-            copied(self._dataset),
-            most_s=self._wishes.trace_s or _TRACE_SHARE * self._wishes.budget_s,
-            consumer_rate=self._wishes.consumer_rate,
-        )
+        whole_s = self._wishes.trace_s or _TRACE_SHARE * self._wishes.budget_s
+        first = self._traced(Way(self._dataset), whole_s)
+        self._ordered = in_order(first.pipeline) and not self._wishes.allow_reorder
+        self._say("planning")
+        plans = self._plans(first)
+        best = next(plans, None)
+        if self._wishes.epochs is None or self._wishes.epochs > 1:
+            self._try_splits(first, best)
+        while best is not None and not self._holds():
+            self._try(first, best)
+            best = next(plans, None)
+        return self._outcome(first)
+
+    def _traced(self, way: Way, most_s: float) -> _Traced:
+        """The pipeline written one way, and its trace."""
+        places = planned.places_of(way.dataset)
+        recording = observed(copied(way.dataset), most_s=most_s, consumer_rate=self._wishes.consumer_rate)
         pipeline = recording.graph.pipelines[recording.main_pipeline()]
         planned.check_same(places, pipeline.operators)
+        calls = planned.out_of_reach(places)
         if not self._wishes.python_threads:
-            barred = replace(barred, calls=barred.calls | _with_python(pipeline.operators))
-        self._say("planning")
-        answers = Answers(recording)
-        for analysis in self._plans(answers, barred):
-            self._try(analysis, places, ordered=in_order(pipeline) and not self._wishes.allow_reorder)
-        return self._outcome(answers, barred, pipeline)
+            calls |= _with_python(pipeline.operators)
+        return _Traced(way, places, pipeline, Answers(recording), Barred(calls=calls))
 
-    def _plans(self, answers: Answers, barred: Barred) -> Iterator[a.Analysis]:
+    def _try_splits(self, first: _Traced, best: a.Analysis | None) -> None:
+        """Tries the ways to write the pipeline in which a costly map is two, and a cache stands between."""
+        analysis = best or first.answers.to(self._wishes.what_if(first.barred))
+        maps = worth_splitting(analysis)
+        if maps:
+            self._say("looking for a cut in its functions")
+        for way in splits(self._dataset, maps):
+            if self._left_s() < 2 * _LEAST_S or self._holds():
+                return
+            if isinstance(way, str):
+                self._attempts.append(Attempt((_split_change(),), float("nan"), Verdict.REFUSED, way))
+                continue
+            self._say("tracing it with a function in two")
+            try:
+                traced = self._traced(way, _SECOND_TRACE_SHARE * self._left_s())
+                plan = next(self._plans(traced), None)
+            except (Refused, Empty, NoElement, NotAnswerable) as error:
+                self._attempts.append(Attempt(way.changes, float("nan"), Verdict.REFUSED, str(error)))
+                continue
+            if plan is not None and any(one.kind == a.CHANGE_KIND_CACHE for one in plan.plan.changes):
+                self._try(traced, plan)
+
+    def _plans(self, traced: _Traced) -> Iterator[a.Analysis]:
         """The best plan, and as long as none held what it promised and there is time, the next best."""
-        tried: set[str] = set()
+        barred, tried = traced.barred, set[str]()
         while True:
-            analysis = answers.to(self._wishes.what_if(barred))
+            analysis = traced.answers.to(self._wishes.what_if(barred))
             changes = analysis.plan.changes
             if not changes:
                 return
@@ -214,91 +193,108 @@ class _Optimizer:
 
     def _holds(self) -> bool:
         """Whether the last plan that was tried reached what it promised."""
-        best, attempts = self._log.best, self._log.attempts
-        if best is None or not attempts or attempts[-1].verdict is not Verdict.KEPT:
+        if self._best is None or not self._attempts or self._attempts[-1].verdict is not Verdict.KEPT:
             return False
-        return best.after >= _HELD * best.analysis.plan.low
+        return self._best.after >= _HELD * self._best.analysis.plan.low
 
     def _left_s(self) -> float:
         return self._until_s - time.perf_counter()
 
-    def _try(self, analysis: a.Analysis, places: Mapping[str, Place], *, ordered: bool) -> None:
-        plan = analysis.plan
-
-        def edits() -> Edits:
-            return edits_of(plan.changes, places)
-
+    def _try(self, traced: _Traced, analysis: a.Analysis) -> None:
         try:
-            verdict, why, tried = self._proven_and_raced(analysis, edits, ordered=ordered)
+            verdict, why, tried = self._proven_and_raced(traced, analysis)
         except Refused as error:
             verdict, why, tried = Verdict.REFUSED, str(error), None
-        ratio = tried.ratio if tried is not None else None
         if verdict is Verdict.KEPT:
-            self._log.attempts = [
+            self._attempts = [
                 replace(one, verdict=Verdict.SLOWER, why="another plan measured faster")
                 if one.verdict is Verdict.KEPT
                 else one
-                for one in self._log.attempts
+                for one in self._attempts
             ]
-            self._log.best = tried
-        self._log.attempts.append(
-            Attempt(tuple(plan.changes), plan.predicted_rate, verdict, why, ratio),
-        )
+            self._best = tried
+        changes = (*traced.way.changes, *analysis.plan.changes)
+        ratio = tried.ratio if tried is not None else None
+        self._attempts.append(Attempt(changes, analysis.plan.predicted_rate, verdict, why, ratio))
 
-    def _proven_and_raced(
-        self, analysis: a.Analysis, edits: Callable[[], Edits], *, ordered: bool
-    ) -> tuple[Verdict, str, _Tried | None]:
+    def _proven_and_raced(self, traced: _Traced, analysis: a.Analysis) -> tuple[Verdict, str, _Tried | None]:
         """What becomes of a plan, and why.
 
         Raises:
           Refused: it cannot be made.
         """
-        self._say(f"proving that {_counted(len(analysis.plan.changes))} keep the elements")
+        self._say(f"proving that {_counted(len(analysis.plan.changes))} the elements")
         proof = prove(
-            self._dataset,
-            rebuilt(self._dataset, edits(), apart=True),
-            in_order=ordered,
+            self._dataset if not traced.way.changes else traced.way.dataset,
+            rebuilt(traced.way.dataset, _edits(traced, analysis, plan_caches.plain), apart=True),
+            in_order=self._ordered,
             budget_s=_PROOF_SHARE * self._left_s(),
         )
         if proof.same is False:
             return Verdict.OTHER_ELEMENTS, proof.reason, None
         self._say("racing both")
-        found = race(
-            [copied(self._dataset), rebuilt(self._dataset, edits(), apart=True)],
-            budget_s=_RACE_SHARE * self._left_s(),
-        )
+        caches = plan_caches.brief(analysis, _FILL_SHARE * self._left_s())
+        lane = rebuilt(traced.way.dataset, _edits(traced, analysis, caches), apart=True)
+        if not plan_caches.warm(lane, most_s=_MOST_FILL_SHARE * self._left_s()):
+            return Verdict.REFUSED, "its cache did not fill in the time there was", None
+        found = race([copied(self._dataset), lane], budget_s=_RACE_SHARE * self._left_s())
         before, after = found.rates
-        tried = _Tried(analysis, edits, before, after, proof.same, found.ratios[1].low > 1.0)
-        self._log.before = before
+        tried = _Tried(traced, analysis, before, after, proof.same, found.ratios[1].low > 1.0)
+        self._before = before
         if not tried.sure or tried.ratio < 1 + _LEAST_GAIN:
             return Verdict.SLOWER, f"it measured {tried.ratio:.2f} times as fast as the original", tried
-        best = self._log.best
-        if best is not None and best.ratio >= tried.ratio:
+        if self._best is not None and self._best.ratio >= tried.ratio:
             return Verdict.SLOWER, "another plan measured faster", tried
         return Verdict.KEPT, "", tried
 
-    def _outcome(self, answers: Answers, barred: Barred, pipeline: m.Pipeline) -> Optimized:
-        best, attempts = self._log.best, tuple(self._log.attempts)
+    def _outcome(self, first: _Traced) -> Optimized:
+        best, attempts = self._best, tuple(self._attempts)
+        analysis = a.Analysis()
         if best is not None:
-            analysis = a.Analysis()
             analysis.CopyFrom(best.analysis)
+            for change in reversed(best.traced.way.changes):
+                analysis.plan.changes.insert(0, change)
             analysis.measured.before, analysis.measured.after = best.before, best.after
             if best.same is not None:
                 analysis.measured.same_elements = best.same
-            dataset = rebuilt(self._dataset, best.edits())
         else:
-            nothing = replace(barred, memory_caches=True, threadpool=True, unbounded=True, prefetch=True)
-            calls = frozenset(one.id for one in answers.to().operators)
-            analysis = answers.to(self._wishes.what_if(replace(nothing, calls=calls)))
-            rate = self._log.before or analysis.verdict.observed_rate
+            analysis.CopyFrom(first.answers.to(self._wishes.what_if(_everything(first))))
+            rate = self._before or analysis.verdict.observed_rate
             analysis.measured.before = analysis.measured.after = rate
             analysis.measured.same_elements = True
-            dataset = self._dataset
         analysis.notes.extend(_note(one) for one in attempts if one.verdict is not Verdict.KEPT)
-        failed = [one for one in attempts if one.verdict in (Verdict.REFUSED, Verdict.OTHER_ELEMENTS)]
-        failure = failed[0].why if best is None and failed else ""
-        changes = tuple(best.analysis.plan.changes) if best is not None else ()
-        return Optimized(dataset, Report(analysis, answers.to), pipeline, changes, attempts, failure)
+        if best is not None:
+            report = Report(analysis, best.traced.answers.to)
+            return Optimized(best.made(), report, first.pipeline, best.changes, attempts, remake=best.made_in)
+        report = Report(analysis, first.answers.to)
+        return Optimized(self._dataset, report, first.pipeline, (), attempts, _failure(attempts))
+
+
+def _edits(traced: _Traced, analysis: a.Analysis, cache: Callable[[a.Change], Any]) -> Edits:
+    return planned.edits_of(analysis.plan.changes, traced.places, cache)
+
+
+def _everything(traced: _Traced) -> Barred:
+    """Bars against whatever a plan could do."""
+    return Barred(
+        calls=frozenset(traced.places),
+        memory_caches=True,
+        file_caches=True,
+        threadpool=True,
+        unbounded=True,
+        prefetch=True,
+    )
+
+
+def _failure(attempts: Sequence[Attempt]) -> str:
+    """Why a plan that promised more could not be had; empty where none promised, or where it kept no promise."""
+    failed = [one for one in attempts if one.verdict in (Verdict.REFUSED, Verdict.OTHER_ELEMENTS)]
+    planned_ones = [one for one in failed if any(c.kind != a.CHANGE_KIND_REWRITE for c in one.changes)]
+    return planned_ones[0].why if planned_ones else ""
+
+
+def _split_change() -> a.Change:
+    return a.Change(kind=a.CHANGE_KIND_REWRITE, to=a.Setting(word="split"))
 
 
 def _less(barred: Barred, changes: Sequence[a.Change]) -> Barred | None:
@@ -330,7 +326,7 @@ def in_order(pipeline: m.Pipeline) -> bool:
 
 
 def _counted(changes: int) -> str:
-    return "one change" if changes == 1 else f"{changes} changes"
+    return "one change keeps" if changes == 1 else f"{changes} changes keep"
 
 
 def _note(attempt: Attempt) -> str:

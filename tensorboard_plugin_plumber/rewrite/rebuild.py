@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -17,6 +17,9 @@ from tensorboard_plugin_plumber.capture import construction, settings
 from tensorboard_plugin_plumber.capture.remake import CannotRemake, arguments_of, called, remade, replaced
 from tensorboard_plugin_plumber.capture.survey import Survey, traced_of
 from tensorboard_plugin_plumber.capture.written import unwrap
+
+if TYPE_CHECKING:
+    from tensorboard_plugin_plumber.rewrite.split import Split
 
 
 class Refused(Exception):
@@ -30,14 +33,18 @@ class Edit:
     Attributes:
       calls: its `num_parallel_calls`, `tf.data.AUTOTUNE` included; None leaves it.
       unbounded: its calls run outside the iterator's thread pool; None leaves it.
-      cache: a cache on its output, at this path, "" in memory; None for no cache.
+      cache: a cache on its output, at this path, "" in memory, or what puts one on a dataset; None for no cache.
       prefetch: a prefetch of so many elements on its output, behind the cache; None for none.
+      split: a map's function in two halves.
+      through: the first half goes below the shuffles and repeats at the end of the map's input.
     """
 
     calls: int | None = None
     unbounded: bool | None = None
-    cache: str | None = None
+    cache: str | Callable[[Any], Any] | None = None
     prefetch: int | None = None
+    split: Split | None = None
+    through: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,7 +141,7 @@ class _Rebuilder:
             made = self._changed(dataset)
             edit = self._outermost.get(id(dataset))
             if edit is not None and edit.cache is not None:
-                made = made.cache(edit.cache)
+                made = made.cache(edit.cache) if isinstance(edit.cache, str) else edit.cache(made)
             if edit is not None and edit.prefetch is not None:
                 made = made.prefetch(edit.prefetch)
             self._made[id(dataset)] = made
@@ -147,6 +154,8 @@ class _Rebuilder:
             self._again(one) is not one for one in inputs
         )
         set_anew = edit.calls is not None or edit.unbounded is not None
+        if edit.split is not None:
+            return self._in_halves(dataset, edit, edit.split)
         if not (moved or set_anew or (self._everything and inputs)):
             return dataset
         arguments = {name: replaced(value, self._again) for name, value in arguments_of(dataset).items()}
@@ -157,6 +166,14 @@ class _Rebuilder:
             made = remade(dataset, _with_settings(dataset, arguments, edit), traced_of(dataset))
         construction.stand_for(made, dataset)
         return made
+
+    def _in_halves(self, dataset: Any, edit: Edit, split: Split) -> Any:
+        from tensorboard_plugin_plumber.rewrite.split import applied
+
+        below = self._again(dataset._input_dataset)
+        return applied(
+            split, dataset, below, between=lambda first: first, through=edit.through, pipeline=self._root
+        )
 
 
 def _with_settings(dataset: Any, arguments: dict[str, Any], edit: Edit) -> dict[str, Any]:

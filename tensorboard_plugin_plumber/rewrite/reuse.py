@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from tensorboard_plugin_plumber.capture.describe import describe
-from tensorboard_plugin_plumber.rewrite import planned
-from tensorboard_plugin_plumber.rewrite.optimizer import Optimized, edits_of
-from tensorboard_plugin_plumber.rewrite.rebuild import Refused, rebuilt
+from tensorboard_plugin_plumber.rewrite.attempts import Optimized
+from tensorboard_plugin_plumber.rewrite.rebuild import Refused
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
 
@@ -21,11 +20,8 @@ def reapplied(known: Optimized, dataset: Any) -> Optimized | None:
     """
     if _shape(describe(dataset, role="diagnose").pipeline) != _shape(known.pipeline):
         return None
-    if not known.changes:
-        return replace(known, dataset=dataset)
     try:
-        edits = edits_of(known.changes, planned.places_of(dataset))
-        return replace(known, dataset=rebuilt(dataset, edits), failure="")
+        return replace(known, dataset=known.remake(dataset), failure="")
     except Refused:
         return None
 
