@@ -125,10 +125,12 @@ def _as_it_is(dataset: tf.data.Dataset, wishes: Wishes) -> Report:
 
 
 def _save(found: Optimized, path: str) -> None:
-    from tensorboard_plugin_plumber.rewrite.saved_plan import save, saved
+    from tensorboard_plugin_plumber.rewrite.saved_plan import NotSavable, save, saved
 
     try:
         save(saved(found.report.analysis, found.pipeline, changes=found.changes), path)
+    except NotSavable as error:
+        raise InputError(f"The plan is not saved: {error}.") from error
     except OSError as error:
         raise InputError(
             f"Cannot write '{path}' ({error.strerror}): give another file with --plan-out."

@@ -487,14 +487,14 @@ def test_the_users_own_errors_are_the_users(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_changes_that_no_call_can_make_are_reported() -> None:
-    plan = plan_for(make(), ("rewrite", "double", "split"), ("parallelism", "PaddedBatch", 2))
+    plan = plan_for(make(), ("service", "double", "host:5000"), ("parallelism", "PaddedBatch", 2))
 
     with applying(plan) as application:
         made = make()
 
     assert types(made) == types(make())
-    rewrite, parallel = application.applied().missed
-    assert rewrite.endswith("no call can make it.")
+    service, parallel = application.applied().missed
+    assert service.endswith("no call can make it.")
     assert parallel.endswith("padded_batch takes no num_parallel_calls in this version of TensorFlow.")
 
 

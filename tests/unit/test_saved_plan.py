@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tensorboard_plugin_plumber.rewrite.saved_plan import (
     Damaged,
     Mismatch,
+    NotSavable,
     Origin,
     SavedChange,
     SavedOperator,
@@ -241,6 +242,16 @@ def test_a_text_cut_short_is_damaged(place: int) -> None:
 def test_a_text_that_is_no_plan_is_damaged(text: str) -> None:
     with pytest.raises(Damaged):
         from_json(text)
+
+
+def test_a_plan_that_rewrites_the_pipeline_is_not_saved() -> None:
+    """Its other changes name operators that the pipeline as written does not have."""
+    split = analysis()
+    change(split, a.CHANGE_KIND_REWRITE, "op2", a.Setting(word="none"), a.Setting(word="split"))
+
+    with pytest.raises(NotSavable, match="cuts a function in two"):
+        saved(split, pipeline())
+    assert len(saved(split, pipeline(), changes=split.plan.changes[:2]).changes) == 2
 
 
 def test_a_file_is_written_whole_and_read_by_its_name(tmp_path: Any) -> None:

@@ -24,6 +24,7 @@ from tensorboard_plugin_plumber.rewrite.saved_plan.matching import (
 from tensorboard_plugin_plumber.rewrite.saved_plan.sources import from_log_dir, load, save
 from tensorboard_plugin_plumber.rewrite.saved_plan.text import Damaged, from_json, to_json
 from tensorboard_plugin_plumber.rewrite.saved_plan.values import (
+    NotSavable,
     Origin,
     SavedChange,
     SavedOperator,
@@ -36,6 +37,7 @@ __all__ = [
     "Made",
     "Match",
     "Mismatch",
+    "NotSavable",
     "Origin",
     "SavedChange",
     "SavedOperator",

@@ -17,6 +17,10 @@ from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 Setting: TypeAlias = "int | str"
 
 
+class NotSavable(ValueError):
+    """The plan changes more than settings of the operators as they were written; the message says what."""
+
+
 @dataclass(frozen=True)
 class SavedOperator:
     """One operator as it was written.
@@ -143,7 +147,15 @@ def saved(
       analysis: with the plan.
       pipeline: as it was recorded.
       changes: what of the plan is in force; by default all of it.
+
+    Raises:
+      NotSavable: it cuts a function in two, and its other changes are of the pipeline that this gives.
     """
+    changes = tuple(analysis.plan.changes if changes is None else changes)
+    if any(one.kind == a.CHANGE_KIND_REWRITE for one in changes):
+        raise NotSavable(
+            "it cuts a function in two, which no saved plan can hold: optimize the dataset where it is used"
+        )
     rows = {row.id: row for row in analysis.operators}
     plan = analysis.plan
     return SavedPlan(
@@ -156,7 +168,7 @@ def saved(
             analysis.limits.memory_bytes,
         ),
         operators_of(pipeline),
-        tuple(_saved_change(one, rows) for one in (plan.changes if changes is None else changes)),
+        tuple(_saved_change(one, rows) for one in changes),
         _finite(plan.predicted_rate),
         _finite(plan.low),
         _finite(plan.high),
