@@ -13,10 +13,13 @@ same question to the model, with what it relied on most barred.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import tensorflow as tf
 
 from tensorboard_plugin_plumber.answers import Answers
 from tensorboard_plugin_plumber.capture.alone import Empty, NoElement
@@ -28,7 +31,7 @@ from tensorboard_plugin_plumber.rewrite.attempts import Attempt, Optimized, Verd
 from tensorboard_plugin_plumber.rewrite.observed import observed
 from tensorboard_plugin_plumber.rewrite.planned import Place
 from tensorboard_plugin_plumber.rewrite.proof import prove
-from tensorboard_plugin_plumber.rewrite.race import race
+from tensorboard_plugin_plumber.rewrite.race import Race, race
 from tensorboard_plugin_plumber.rewrite.rebuild import Edits, Refused, copied, rebuilt
 from tensorboard_plugin_plumber.rewrite.ways import Way, splits, worth_splitting
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
@@ -44,6 +47,8 @@ _RACE_SHARE = 0.75
 _SECOND_TRACE_SHARE = 0.4
 #: Caches are raced with what today's pipeline makes in this share of what is left, and have this long to fill.
 _FILL_SHARE, _MOST_FILL_SHARE = 0.08, 0.5
+#: Of the steps in which caches of those elements fill.
+_SURELY_FULL = 1.2
 #: With less left no further plan is tried.
 _LEAST_S = 2.0
 #: A plan that reaches less than this of the low end of its prediction has failed, though it may be the faster one.
@@ -233,11 +238,9 @@ class _Optimizer:
         if proof.same is False:
             return Verdict.OTHER_ELEMENTS, proof.reason, None
         self._say("racing both")
-        caches = plan_caches.brief(analysis, _FILL_SHARE * self._left_s())
-        lane = rebuilt(traced.way.dataset, _edits(traced, analysis, caches), apart=True)
-        if not plan_caches.warm(lane, most_s=_MOST_FILL_SHARE * self._left_s()):
+        found = self._raced(traced, analysis)
+        if found is None:
             return Verdict.REFUSED, "its cache did not fill in the time there was", None
-        found = race([copied(self._dataset), lane], budget_s=_RACE_SHARE * self._left_s())
         before, after = found.rates
         tried = _Tried(traced, analysis, before, after, proof.same, found.ratios[1].low > 1.0)
         self._before = before
@@ -246,6 +249,28 @@ class _Optimizer:
         if self._best is not None and self._best.ratio >= tried.ratio:
             return Verdict.SLOWER, "another plan measured faster", tried
         return Verdict.KEPT, "", tried
+
+    def _raced(self, traced: _Traced, analysis: a.Analysis) -> Race | None:
+        """The plan against the original; None where its caches did not fill in time.
+
+        Raises:
+          Refused: the plan cannot be made.
+        """
+        fill_s = _FILL_SHARE * self._left_s()
+        caches = plan_caches.brief(analysis, fill_s)
+        lane = rebuilt(traced.way.dataset, _edits(traced, analysis, caches), apart=True)
+        lanes = [copied(self._dataset), lane]
+        if not any(change.kind == a.CHANGE_KIND_CACHE for change in analysis.plan.changes):
+            return race(lanes, budget_s=_RACE_SHARE * self._left_s())
+        most_s = _MOST_FILL_SHARE * self._left_s()
+        steps = math.ceil(_SURELY_FULL * analysis.verdict.observed_rate * fill_s) + 1
+        if not plan_caches.warm(lane, steps=steps, most_s=most_s):
+            return None
+        endless = int(lane.cardinality()) == tf.data.INFINITE_CARDINALITY
+        # A race fills caches by a whole pass, of which an endless dataset has none.
+        found = race(lanes, budget_s=_RACE_SHARE * self._left_s(), fill_s=0.0 if endless else most_s)
+        filling = found.fillings[1]
+        return found if endless or filling is None or filling.whole else None
 
     def _outcome(self, first: _Traced) -> Optimized:
         best, attempts = self._best, tuple(self._attempts)

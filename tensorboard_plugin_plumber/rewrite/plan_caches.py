@@ -25,8 +25,11 @@ from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 _IN_MEMORY = "memory"
 #: A plan that adds no more than this share of what it may add needs nobody to watch its caches grow.
 _SURE = 0.1
-#: Passes over the first elements that stand for one over all of them, where nobody knows how many these are.
-_PASSES_OF_UNKNOWN = 16
+#: Passes over the first elements that stand for one over all of them, at most, and where nobody knows how many.
+_MOST_PASSES = 16
+
+#: A cache that does not serve after so many passes never will.
+_MOST_FILLING_PASSES = 2
 
 Placed = Callable[[Any], Any]
 
@@ -43,6 +46,7 @@ def lasting(analysis: a.Analysis) -> Callable[[a.Change], Placed]:
         spec = _spec(change, analysis)
         sure = analysis.plan.memory_bytes <= _SURE * analysis.limits.memory_free_bytes
         if isinstance(spec, MemoryCache) and sure:
+            # A watched one costs some 0.1 s of core time at the beginning of each epoch.
             return lambda dataset: dataset.cache()
         return lambda dataset: _guarded(dataset, spec)
 
@@ -56,16 +60,18 @@ def brief(analysis: a.Analysis, seconds: float) -> Callable[[a.Change], Placed]:
     depend on how many they are.
     """
 
+    place_lasting = lasting(analysis)
+
     def place(change: a.Change) -> Placed:
-        spec = _spec(change, analysis)
+        put = place_lasting(change)
         count = elements_in(analysis, change.operator, seconds)
 
         def cache(dataset: Any) -> Any:
             length = int(dataset.cardinality())
             if 0 <= length <= count:
-                return _guarded(dataset, spec)
-            passes = math.ceil(length / count) if length > 0 else _PASSES_OF_UNKNOWN
-            return _guarded(dataset.take(count), spec).repeat(passes)
+                return put(dataset)
+            passes = math.ceil(length / count) if length > 0 else _MOST_PASSES
+            return put(dataset.take(count)).repeat(min(passes, _MOST_PASSES))
 
         return cache
 
@@ -78,25 +84,29 @@ def elements_in(analysis: a.Analysis, operator: str, seconds: float) -> int:
     return max(1, math.ceil(analysis.verdict.observed_rate * visits * seconds))
 
 
-def warm(dataset: Any, *, most_s: float) -> bool:
-    """Runs a dataset until its guarded caches serve.
+def warm(dataset: Any, *, steps: int, most_s: float) -> bool:
+    """Runs a dataset until its caches serve.
+
+    Args:
+      dataset: with caches of `brief`.
+      steps: root elements by which they are full.
+      most_s: how long it may take.
 
     Returns:
-      Whether they all do.
+      Whether they do.
     """
     began_s = time.perf_counter()
-    with iterators.seen_only_by():
-        iterator = iter(dataset)
-    ended = False
-    while any(one.state in ("empty", "filling") for one in statuses(dataset)):
-        if time.perf_counter() - began_s > most_s:
-            return False
-        if next(iterator, None) is None:
-            if ended:
+    made, passes = 0, 0
+    while passes < _MOST_FILLING_PASSES:
+        with iterators.seen_only_by():
+            iterator = iter(dataset)
+        for _ in iterator:
+            made += 1
+            if made > steps and all(one.state == "serving" for one in statuses(dataset)):
+                return True
+            if time.perf_counter() - began_s > most_s:
                 return False
-            ended = True
-            with iterators.seen_only_by():
-                iterator = iter(dataset)
+        passes += 1
     return all(one.state == "serving" for one in statuses(dataset))
 
 

@@ -101,7 +101,7 @@ def test_a_map_that_waits_gets_calls_and_threads_and_is_many_times_faster(
 ) -> None:
     dataset, found = of_waiting
 
-    assert kinds(found) == {"parallelism", "threadpool"}
+    assert kinds(found) >= {"parallelism", "threadpool"}
     assert measured(found)["after"] > 5 * measured(found)["before"]
     assert measured(found)["same_elements"] is True
     # THEN it is so for whoever runs it
@@ -217,7 +217,8 @@ def test_a_rewrite_that_is_slower_is_not_returned(monkeypatch: pytest.MonkeyPatc
 
     assert found.dataset is dataset
     assert found.attempts
-    assert {one.verdict for one in found.attempts} == {Verdict.SLOWER}
+    # ... and a cache of theirs may not even fill in time
+    assert Verdict.SLOWER in {one.verdict for one in found.attempts} <= {Verdict.SLOWER, Verdict.REFUSED}
     assert kinds(found) == set()
 
 
@@ -230,6 +231,29 @@ def test_python_stays_in_one_thread_where_that_is_asked() -> None:
     found = plumber.optimize(waiting(), budget_s=4, python_threads=False, return_report=True)
 
     assert "parallelism" not in kinds(found)
+
+
+def test_a_function_that_decodes_and_augments_is_split_and_cached_in_between() -> None:
+    """No cache may stand behind it, and below it there is nothing to gain."""
+    pictures = [
+        tf.io.encode_jpeg(tf.fill([400, 400, 3], tf.cast(shade, tf.uint8))).numpy() for shade in range(48)
+    ]
+
+    def decode_and_augment(encoded: Any) -> Any:
+        picture = tf.image.resize(tf.io.decode_jpeg(encoded, channels=3), [48, 48])
+        return tf.image.random_flip_left_right(tf.image.random_crop(picture, [32, 32, 3]))
+
+    dataset = Dataset.from_tensor_slices(10 * pictures).shuffle(48, seed=2)
+    dataset = dataset.map(decode_and_augment).batch(4)
+
+    found = plumber.optimize(dataset, budget_s=25, return_report=True)
+
+    assert kinds(found) >= {"rewrite", "cache"}
+    assert measured(found)["after"] > 1.5 * measured(found)["before"]
+    assert found.dataset.element_spec == dataset.element_spec
+    assert int(found.dataset.cardinality()) == int(dataset.cardinality())
+    # THEN what is random is drawn anew in each epoch
+    assert elements(found.dataset) != elements(found.dataset)
 
 
 @pytest.mark.parametrize("steps", [20, 60], ids=["while it fills", "while it serves"])

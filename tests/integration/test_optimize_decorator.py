@@ -160,7 +160,7 @@ def test_a_saved_plan_is_made_without_a_trace(tmp_path: Path, traces: Counter[st
     again = plumber.optimize(waiting(), budget_s=BUDGET_S, plan=plan, return_report=True)
 
     # THEN it is as fast, and was not traced
-    assert kinds(again) == kinds(found) == {"parallelism", "threadpool"}
+    assert kinds(again) == kinds(found) >= {"parallelism", "threadpool"}
     assert measured(again)["after"] > 5 * measured(again)["before"]
     assert measured(again)["same_elements"] is True
     assert traces["traces"] == 0
