@@ -7,6 +7,10 @@ sources are the very same objects.
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -159,11 +163,14 @@ class _Rebuilder:
         if not (moved or set_anew or (self._everything and inputs)):
             return dataset
         arguments = {name: replaced(value, self._again) for name, value in arguments_of(dataset).items()}
+        apart = _apart(dataset, arguments) if self._everything else None
         make = _PARALLEL_FORMS.get(type(dataset).__name__) if set_anew else None
         if make is not None:
             made = called(lambda: make(dataset, arguments, edit), traced_of(dataset))
         else:
             made = remade(dataset, _with_settings(dataset, arguments, edit), traced_of(dataset))
+        if apart is not None:
+            weakref.finalize(made, shutil.rmtree, apart, ignore_errors=True)
         construction.stand_for(made, dataset)
         return made
 
@@ -174,6 +181,21 @@ class _Rebuilder:
         return applied(
             split, dataset, below, between=lambda first: first, through=edit.through, pipeline=self._root
         )
+
+
+def _apart(dataset: Any, arguments: dict[str, Any]) -> str | None:
+    """Has the copy of a file cache that is not complete fill files of its own; returns their directory.
+
+    Two caches at one path would be in each other's way.
+    """
+    if type(dataset).__name__ != "CacheDataset":
+        return None
+    path = os.fsdecode(dataset._filename.numpy())
+    if not path or tf.io.gfile.exists(f"{path}.index"):
+        return None
+    directory = tempfile.mkdtemp(prefix="plumber-cache-")
+    arguments["filename"] = os.path.join(directory, "cache")
+    return directory
 
 
 def _with_settings(dataset: Any, arguments: dict[str, Any], edit: Edit) -> dict[str, Any]:

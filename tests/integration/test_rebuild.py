@@ -201,3 +201,18 @@ def test_a_memory_cache_is_filled_once() -> None:
 
     assert len(elements(dataset)) == 20
     assert calls["count"] == 20
+
+
+def test_a_copy_fills_no_file_cache_of_the_original(tmp_path: Path) -> None:
+    # GIVEN a file cache that is empty, two copies of it, and both read by turns
+    dataset = Dataset.range(6).cache(str(tmp_path / "cache"))
+    first, second = iter(copied(dataset)), iter(copied(dataset))
+    read = [(int(one), int(other)) for one, other in zip(first, second, strict=True)]
+
+    assert read == [(i, i) for i in range(6)]
+    assert list(tmp_path.iterdir()) == []
+
+    # WHEN the original has filled it, THEN a copy reads what is there
+    assert elements(dataset) == elements(Dataset.range(6))
+    assert elements(copied(dataset)) == elements(Dataset.range(6))
+    assert list(tmp_path.glob("cache*index"))
