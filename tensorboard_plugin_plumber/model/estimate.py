@@ -324,9 +324,17 @@ class _Builder:
         self.written: tuple[m.Operator, ...] = ()
 
     def _beside_caches(self) -> set[str]:
-        """Ids of the user's caches, of what they read and of what reads them: there a further one buys little."""
+        """Ids of the user's caches, of what they read and of what reads them: there a further one buys little.
+
+        One that never completes serves nothing, and stands in nobody's way.
+        """
         found: set[str] = set()
-        caches = {operator.id for operator in self.pipeline.operators if operator.type in CACHE_TYPES}
+        states = self.windows.last.cache_states
+        caches = {
+            operator.id
+            for operator in self.pipeline.operators
+            if operator.type in CACHE_TYPES and states.get(operator.running) != "never completes"
+        }
         for operator in self.pipeline.operators:
             path, reader = [operator.id], operator
             while reader.flows_to:
