@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,6 +112,33 @@ def test_an_endless_pipeline_is_cut_below_its_repeat() -> None:
 
 # Random draws in loops, and prints, keep the whole pipeline from being compared; `prove_split` compares these.
 NOT_COMPARED = {"in_a_loop", "row_by_row", "printed"}
+
+
+def test_what_is_not_random_goes_below_a_shuffle_as_a_whole(tmp_path: Path) -> None:
+    """Files listed in a random order, read and decoded: a cache may stand nowhere above that."""
+    for index, jpeg in enumerate(augmented.jpegs(5)):
+        (tmp_path / f"{index}.jpg").write_bytes(jpeg)
+
+    def load(path: Any) -> Any:
+        image = augmented.decoded(tf.io.read_file(path))
+        return tf.image.resize(image, (96, 96)), tf.strings.split(path, "/")[-1]
+
+    dataset = Dataset.list_files(str(tmp_path / "*.jpg"), seed=3).map(load)
+    (one,) = candidates(dataset)
+
+    made = applied(
+        one.splits[0],
+        dataset,
+        dataset._input_dataset,
+        between=lambda first: first.cache(),
+        through=one.through,
+    )
+
+    assert (one.through, one.buffered) == (True, 5)
+    assert kinds(made)[:4] == ["Map", "Shuffle", "Cache", "Map"]
+    assert one.splits[0].why == ""
+    assert "DecodeJpeg" not in {node.op for node in one.splits[0].rest.function.graph.as_graph_def().node}
+    assert [elements(made) for _ in range(3)] == [elements(dataset) for _ in range(3)]
 
 
 @pytest.mark.parametrize("function", augmented.FUNCTIONS, ids=lambda one: one.__name__)

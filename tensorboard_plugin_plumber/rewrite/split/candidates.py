@@ -16,6 +16,9 @@ from tensorboard_plugin_plumber.rewrite.split import resources
 from tensorboard_plugin_plumber.rewrite.split.lowering import passage
 from tensorboard_plugin_plumber.rewrite.split.splitting import SAMPLES, Split, is_map, splits_of
 
+# Data that was there when they were made.
+_PLAIN_SOURCES = frozenset({"_TensorSliceDataset", "_TensorDataset", "_RangeDataset"})
+
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
@@ -87,7 +90,7 @@ def _candidate(operator: Written, map_dataset: Any, dataset: Any, look: _Look, s
             return Candidate(map_dataset, operator.id, (), f"no cache may stand on its input: {words}")
         through, buffered = True, way.buffered
     try:
-        splits = splits_of(map_dataset, pipeline=dataset, samples=samples)
+        splits = splits_of(map_dataset, pipeline=dataset, samples=samples, whole=through)
     except Refused as error:
         return Candidate(map_dataset, operator.id, (), str(error))
     return Candidate(map_dataset, operator.id, tuple(splits), "", through, buffered)
@@ -106,6 +109,7 @@ class _Look:
         """Why no cache may stand on a dataset's output; "" if one may."""
         operator = self._by_dataset.get(id(unwrap(dataset)[1]))
         if operator is None:
-            return "it cannot be told what stands there"
+            # Part of another operator, as the file names below the shuffle of `list_files`.
+            return "" if type(dataset).__name__ in _PLAIN_SOURCES else "it cannot be told what stands there"
         allowed = legality.cache(operator, self._facts)
         return "" if allowed.allowed else allowed.reason

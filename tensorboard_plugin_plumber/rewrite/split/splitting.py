@@ -101,16 +101,27 @@ def split_at_fewest_bytes(
 
 
 def splits_of(
-    map_dataset: Any, *, pipeline: Any = None, samples: int = SAMPLES, share: float = 0.5, most: int = 4
+    map_dataset: Any,
+    *,
+    pipeline: Any = None,
+    samples: int = SAMPLES,
+    share: float = 0.5,
+    most: int = 4,
+    whole: bool = False,
 ) -> list[Split]:
     """All splits that are worth a look, the one that saves most first; each holds fewer bytes than the last.
 
     Where nothing is random, only those that hold fewer bytes than the function returns. Arguments and errors as
     for `split_at_randomness`.
+
+    Args:
+      most: so many at most.
+      whole: where nothing is random, also the split behind all of its work: for a map on whose output no cache may
+        stand, while one may below a shuffle.
     """
     found = _Function(map_dataset, pipeline, samples)
     enough = [one for one in found.cuts if one.seconds >= share * found.cuts[0].seconds]
-    held = float("inf") if found.causes else found.cuts[0].bytes
+    held = float("inf") if found.causes or whole else found.cuts[0].bytes
     taken: list[Split] = []
     for one in enough:
         if one.bytes <= _SMALLER * held and len(taken) < most:
