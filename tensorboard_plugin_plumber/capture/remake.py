@@ -21,7 +21,11 @@ from tensorboard_plugin_plumber.capture.survey import is_traced
 
 # Making these again would reach outside: register with a service, write, read a file's header.
 _NEVER_AGAIN = ("DataService", "Save", "Load", "SnapshotChunk", "List")
-_OTHER_ATTRIBUTES = {"dataset": "_input_dataset", "options": "_options_attr"}
+_OTHER_ATTRIBUTES = {
+    "dataset": "_input_dataset",
+    "options": "_options_attr",
+    "rerandomize_each_iteration": "_rerandomize",
+}
 
 
 class CannotRemake(Exception):

@@ -160,7 +160,9 @@ class _Rebuilder:
         set_anew = edit.calls is not None or edit.unbounded is not None
         if edit.split is not None:
             return self._in_halves(dataset, edit, edit.split)
-        if not (moved or set_anew or (self._everything and inputs)):
+        # A random source that draws anew for each iterator counts them.
+        apart = self._everything and (inputs or getattr(dataset, "_rerandomize", None))
+        if not (moved or set_anew or apart):
             return dataset
         arguments = {name: replaced(value, self._again) for name, value in arguments_of(dataset).items()}
         apart = _apart(dataset, arguments) if self._everything else None

@@ -71,3 +71,17 @@ def test_an_interrupt_is_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(dataset), "__init__", interrupt)
     with pytest.raises(KeyboardInterrupt):
         remade(dataset, {}, [])
+
+
+def test_a_copy_draws_as_a_random_source_would_have_and_leaves_it_its_draws() -> None:
+    def make() -> Any:
+        return tf.data.Dataset.random(seed=5, rerandomize_each_iteration=True).take(6)
+
+    untouched, dataset = make(), make()
+
+    epochs = [elements(copied(dataset)) for _ in range(2)]
+    wanted = [elements(untouched) for _ in range(2)]
+
+    assert epochs == [wanted[0]] * 2
+    assert [elements(dataset) for _ in range(2)] == wanted
+    assert wanted[0] != wanted[1]
