@@ -94,6 +94,8 @@ class Service:
     crowding: float
     #: Waiting for a core of the pool's threads between two calls, per call.
     queued_s: float = 0.0
+    #: Share of the time in which they could run that the pool's threads waited for a core; 0 if unknown.
+    queued_share: float = 0.0
 
 
 def calls_per_element(pipeline: m.Pipeline, totals: Totals) -> Array:
@@ -158,6 +160,7 @@ def service_times(pipeline: m.Pipeline, totals: Totals) -> Service:
         stretch=parts.stretch,
         crowding=1.0 / on_core,
         queued_s=_queued_s(totals, in_pool, shared, float((calls * totals.elements)[pooled].sum())),
+        queued_share=1.0 - _share_runnable(totals),
     )
 
 
@@ -349,10 +352,7 @@ def _share_on_core(totals: Totals, calls_s: float, shared: float, some_wait: boo
       shared: core time that TensorFlow's shared threads spent for them, seconds: calls wait for it on no queue.
       some_wait: some of the functions may wait.
     """
-    core, queue = totals["pool_cpu_s"], totals["pool_run_queue_s"]
-    if not np.isfinite(core + queue) or core <= 0:
-        return 1.0
-    runnable = core / (core + queue)
+    core, runnable = totals["pool_cpu_s"], _share_runnable(totals)
     if 1.0 - runnable <= CROWDED:
         return 1.0
     # The run queue also holds threads that are only about to take a call: where nothing else can make a call
@@ -362,6 +362,12 @@ def _share_on_core(totals: Totals, calls_s: float, shared: float, some_wait: boo
     computed = min((core + shared) / calls_s, 1.0)
     # A call that waits too is on a core for a smaller share of its time than of its runnable time.
     return max(runnable, computed) if some_wait else computed
+
+
+def _share_runnable(totals: Totals) -> float:
+    """Share of the time in which they could run that the pool's threads did; 1 if their clocks are unknown."""
+    core, queue = totals["pool_cpu_s"], totals["pool_run_queue_s"]
+    return float(core / (core + queue)) if np.isfinite(core + queue) and core > 0 else 1.0
 
 
 def _shared_s(pipeline: m.Pipeline, totals: Totals, others_s: float) -> float:

@@ -53,7 +53,7 @@ def shuffle_fill(case: Case) -> Iterator[a.Finding]:
 
 def large_buffers(case: Case) -> Iterator[a.Finding]:
     """A shuffle's buffer, or what is prefetched, called in parallel or kept open, holds much of the memory."""
-    for operator, held, share in _large_buffers(case):
+    for operator, held, now, share in _large_buffers(case):
         if operator.type == "Cache":
             continue
         shuffles = operator.type in _SHUFFLES
@@ -62,8 +62,9 @@ def large_buffers(case: Case) -> Iterator[a.Finding]:
             severity=a.SEVERITY_HIGH if share >= _MOST_MEMORY else a.SEVERITY_MEDIUM,
             operator=operator.id,
             message=(
-                f"The buffer of {label_of(operator)} holds {words.size(held)}, {words.percent(share)} of the memory "
-                "that this process may use."
+                f"The buffer of {label_of(operator)} {'holds' if now >= held else 'is given room for'} "
+                f"{words.size(held)}, {words.percent(share)} of the memory that this process may use"
+                f"{'' if now >= held else f' ({words.size(now)} now)'}."
             ),
             fix="Shuffle records or names before they are decoded, or take a smaller buffer."
             if shuffles
@@ -71,8 +72,8 @@ def large_buffers(case: Case) -> Iterator[a.Finding]:
         )
 
 
-def _large_buffers(case: Case) -> Iterator[tuple[m.Operator, float, float]]:
-    """Operators whose buffers hold a large share of the memory: (operator, bytes, share)."""
+def _large_buffers(case: Case) -> Iterator[tuple[m.Operator, float, float, float]]:
+    """Operators whose buffers take a large share of the memory: (operator, bytes, bytes held now, share)."""
     memory = case.estimate.network.limits.memory_bytes
     told: set[int] = set()
     for operator in case.pipeline.operators:
@@ -80,6 +81,16 @@ def _large_buffers(case: Case) -> Iterator[tuple[m.Operator, float, float]]:
             continue
         told.add(operator.running)
         if operator.running < len(case.last.operators):
-            held = float(case.last.operators[operator.running].buffered_bytes)
+            counters = case.last.operators[operator.running]
+            now = float(counters.buffered_bytes)
+            held = max(now, _full_bytes(operator, counters))
             if held >= _MUCH_MEMORY * memory:
-                yield operator, held, held / memory
+                yield operator, held, now, held / memory
+
+
+def _full_bytes(operator: m.Operator, counters: m.OperatorCounters) -> float:
+    """What a prefetch holds as soon as what takes its elements pauses; 0 for what is full anyway, or unknown."""
+    if operator.type != "Prefetch" or counters.elements_seen <= 0:
+        return 0.0
+    size = counters.buffer_size if counters.HasField("buffer_size") else max(operator.buffer_size, 0)
+    return float(size * counters.bytes_produced / counters.elements_seen)

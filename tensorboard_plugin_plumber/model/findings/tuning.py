@@ -12,6 +12,8 @@ from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 
 #: From this stretch of core time on, threads get in each other's way.
 _CROWDED = 1.25
+#: The same as the share of their runnable time for which they wait for a core.
+_QUEUED = 1 - 1 / _CROWDED
 #: Cores that others must use before they are named.
 _OTHERS_CORES = 0.3
 #: Operators that one sentence names.
@@ -76,7 +78,8 @@ def oversubscribed(case: Case) -> Iterator[a.Finding]:
     """More threads can run than there are cores, by the time they wait for one."""
     estimate = case.estimate
     network = estimate.network
-    if estimate.service.crowding < _CROWDED or not math.isfinite(estimate.service.crowding):
+    queued = estimate.service.queued_share
+    if queued < _QUEUED:
         return
     foreign = estimate.foreign_cores
     threads = network.current.threadpool_size
@@ -88,13 +91,13 @@ def oversubscribed(case: Case) -> Iterator[a.Finding]:
         fix = f"A pool of {math.ceil(network.limits.cores)} computes as fast; more threads help only calls that wait."
     else:
         return
+    message = f"{who}: threads that could run wait for a core {words.percent(queued)} of that time"
+    if estimate.service.crowding >= _CROWDED:  # else between two calls
+        message += ", so that calls last longer than their work"
     yield a.Finding(
         code="oversubscribed",
         severity=a.SEVERITY_LOW,
-        message=(
-            f"{who}: threads that could run wait for a core {words.percent(1 - 1 / estimate.service.crowding)} of "
-            "their time, so that calls last longer than their work."
-        ),
+        message=f"{message}.",
         fix=fix,
     )
 

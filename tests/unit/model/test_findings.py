@@ -316,13 +316,13 @@ def test_a_shuffle_that_keeps_the_first_step_waiting_is_told():
     assert "shuffle-fill" not in found(shuffling(delay_s=0.1))
 
 
-def holding(type_: str, bytes_: int) -> Recording:
+def holding(type_: str, bytes_: int, *, size: int = 100) -> Recording:
     def change(second: int, record: m.SampleRecord) -> None:
         record.pipelines[0].operators[1].buffered_bytes = bytes_
 
     costs = [
         batch(),
-        Cost(type_, 32, 1e-6, 1e6, written=[op(type_, 20, buffer_size=1000)]),
+        Cost(type_, 32, 1e-6, 1e6, written=[op(type_, 20, buffer_size=size)]),
         Cost("TFRecord", 32, 1e-3, 1e6, written=[op("TFRecord", 5)]),
     ]
     return alone(costs, 31, change=change)
@@ -333,6 +333,14 @@ def test_buffers_that_hold_much_of_the_memory_are_told(type_, code):
     assert found(holding(type_, 6 << 30))[code].severity == a.SEVERITY_HIGH
     assert found(holding(type_, 2 << 30))[code].severity == a.SEVERITY_MEDIUM
     assert code not in found(holding(type_, 1 << 20))
+
+
+def test_a_prefetch_is_judged_by_what_it_may_hold():
+    """It is empty where the consumer is the faster one, and full as soon as that pauses."""
+    message = found(holding("Prefetch", 1 << 20, size=6000))["buffer-memory"].message
+    assert "is given room for 6.00 GB" in message
+    assert "(1.05 MB now)" in message
+    assert "shuffle-memory" not in found(holding("Shuffle", 1 << 20, size=6000))
 
 
 def cached(state: str, *, rows: int = 10**6, bytes_: float = 1e3) -> Recording:
@@ -408,6 +416,7 @@ def crowded(queue: float, *, pool: int) -> Recording:
 def test_a_pool_larger_than_the_cores_that_waits_for_them_is_oversubscribed():
     finding = found(crowded(3.0, pool=16))["oversubscribed"]
     assert "16 threads" in finding.message
+    assert "wait for a core 75 % of that time" in finding.message
     assert finding.severity == a.SEVERITY_LOW
     assert "oversubscribed" not in found(crowded(0.01, pool=16))
     assert "oversubscribed" not in found(crowded(3.0, pool=2))
