@@ -17,6 +17,7 @@ from tensorboard_plugin_plumber.capture.construction import is_transfer, tensor_
 from tensorboard_plugin_plumber.capture.remake import CannotRemake, arguments_of, remade, replaced
 from tensorboard_plugin_plumber.capture.survey import (
     LARGE_BYTES,
+    PLAIN,
     TOO_LARGE_BYTES,
     Survey,
     captures_of,
@@ -127,6 +128,8 @@ class _Copier:
             return _tiny_source(dataset)
         if not self._survey.look_at(dataset):
             return dataset
+        if hasattr(dataset, PLAIN):
+            return getattr(dataset, PLAIN)(self.copy(dataset._input_dataset))
         arguments = {name: replaced(value, self.copy) for name, value in arguments_of(dataset).items()}
         return _made_again(dataset, arguments)
 

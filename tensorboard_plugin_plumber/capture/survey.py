@@ -12,6 +12,8 @@ LARGE_BYTES = 1 << 20
 # Above this, it takes a second and more, and gigabytes for a moment.
 TOO_LARGE_BYTES = 64 << 20
 _SOURCES = frozenset({"_TensorSliceDataset", "_TensorDataset"})
+# Method of an operator of Plumber's own: given its input, the operator of TensorFlow's that it is written down as.
+PLAIN = "plumber_plain"
 # Operators that are described, at most. Datasets that are used more than once stand at each of their places.
 _MOST_PLACES = 1000
 # Operators one below the other, at most: what walks through them calls itself for each.
@@ -97,7 +99,8 @@ class Survey:
         self._heights[id(dataset)] = 1 + max((self.height(one) for one in inputs), default=-1)
         self._sizes[id(dataset)] = 1 + sum(self._sizes[id(one)] for one in inputs)
         below = any(self.changes[id(one)] for one in inputs)
-        self.changes[id(dataset)] = transfer or below or max(held, captured) > LARGE_BYTES
+        guarded = hasattr(dataset, PLAIN)
+        self.changes[id(dataset)] = transfer or below or guarded or max(held, captured) > LARGE_BYTES
         self.order.append(dataset)
 
     def height(self, dataset: Any) -> int:
