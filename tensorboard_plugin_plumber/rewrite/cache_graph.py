@@ -5,7 +5,8 @@ AssertCardinality                            where the length is known
   FlatMap: which of the three, by the number    once per iterator; its result is in a checkpoint
     Map: what is to be done now, and a number drawn for this iterator
       one tensor
-  filling:  Concatenate( Scan(input), a dataset of no elements that completes the cache )
+  filling:  Scan(input), where the length is known; its last element completes the cache
+            Concatenate( Scan(input), a dataset of no elements that completes the cache ), where it is not
   serving:  the store's own reader
   off:      input
 ```
@@ -128,7 +129,7 @@ class Graph:
                 self._state.write({Key.MODE: Mode.OFF, Key.WHY: Why.GONE})
                 return tf.constant(int(Mode.OFF), tf.int64)
 
-            mode = tf.cond(gone, lost, lambda: mode)
+            mode = either(gone, lost, lambda: mode)
 
         def begin() -> Any:
             broken = broken_off + tf.cast(self._kept.size() > FEW_ELEMENTS, tf.int64)
@@ -150,7 +151,7 @@ class Graph:
             )
             return now
 
-        return [tf.cond(_is(mode, Mode.FILLING), begin, lambda: mode), token]
+        return [either(_is(mode, Mode.FILLING), begin, lambda: mode), token]
 
     def _branch(self, mode: Any, token: Any) -> Any:
         """The dataset that one iterator reads."""
@@ -160,10 +161,10 @@ class Graph:
             self._state.write({Key.MODE: Mode.SERVING})
             return self._store.reader()
 
-        return tf.cond(
+        return either(
             _is(mode, Mode.SERVING),
             serving,
-            lambda: tf.cond(
+            lambda: either(
                 _is(mode, Mode.OFF), lambda: tf.identity(self._input), lambda: self._filling(token)
             ),
         )
@@ -182,6 +183,8 @@ class Graph:
             use_default_device=False,
             **self._outputs(),
         )
+        if self._length is not None:  # the last element completes the cache
+            return filling
         end = self._function(self._at_the_end, "plumber_cache_end", [_INT64])
         last = _ops().flat_map_dataset(
             tf.raw_ops.TensorDataset(components=[token], output_shapes=[[]]),
@@ -214,7 +217,7 @@ class Graph:
         def keep() -> _Segment:
             self._kept.put(position, list(components))
             if self._length is not None:
-                return tf.cond(
+                return either(
                     behind == self._length,
                     lambda: self._complete(token, behind, *unmoved),
                     lambda: self._moved(token, behind, *unmoved),
@@ -222,10 +225,10 @@ class Graph:
             return self._moved(token, behind, *unmoved)
 
         def give_up() -> _Segment:
-            tf.cond(mine, lambda: self._let_go(too_large, limit), lambda: False)
+            either(mine, lambda: self._let_go(too_large, limit), lambda: False)
             return unmoved
 
-        first, pending, segment = tf.cond(keeps, keep, give_up)
+        first, pending, segment = either(keeps, keep, give_up)
         return [behind, total, token, first, pending, segment, *components]
 
     def _let_go(self, off: Any, limit: Any) -> bool:
@@ -253,13 +256,13 @@ class Graph:
                 self._kept.drop()
                 return behind, tf.constant(0, tf.int64), segment + 1
 
-            return tf.cond(
+            return either(
                 self._store.move(token, first, behind, segment),
                 moved,
                 lambda: self._failed(first, pending, segment),
             )
 
-        return tf.cond(full, move, lambda: (first, pending, segment))
+        return either(full, move, lambda: (first, pending, segment))
 
     def _complete(self, token: Any, behind: Any, first: Any, pending: Any, segment: Any) -> _Segment:
         """Moves the rest on: from the next iterator on the cache serves."""
@@ -277,7 +280,7 @@ class Graph:
             self._kept.drop()
             return first, pending, segment
 
-        return tf.cond(
+        return either(
             self._store.move(token, first, behind, segment),
             serves,
             lambda: self._failed(first, pending, segment),
@@ -293,7 +296,7 @@ class Graph:
         owner, first, segment = self._state.read(Key.OWNER, Key.FIRST, Key.SEGMENTS)
         zero = tf.constant(0, tf.int64)
         unmoved = (first, zero, segment)
-        tf.cond(
+        either(
             owner == token,
             lambda: self._complete(token, first + self._kept.size(), *unmoved),
             lambda: unmoved,
@@ -321,6 +324,21 @@ def inside(function: Any) -> Any:
     return function
 
 
+def either(condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    """`tf.cond`, but what is not taken costs nothing.
+
+    TensorFlow makes one graph of both branches by default, each node of which is passed at every call: 3 times the
+    time of a whole element that is kept.
+    """
+    from tensorflow.core.framework import attr_value_pb2
+
+    result = tf.cond(condition, then, otherwise)
+    operations = tf.compat.v1.get_default_graph().get_operations()
+    made = next(one for one in reversed(operations) if one.type in ("If", "StatelessIf"))
+    made._set_attr("_lower_using_switch_merge", attr_value_pb2.AttrValue(b=False))
+    return result
+
+
 def succeeds(does: Callable[[], Any], keep: list[Any]) -> Any:
     """Whether something succeeds, bool: the one way in a graph to go on where an operation fails.
 
@@ -342,11 +360,12 @@ def succeeds(does: Callable[[], Any], keep: list[Any]) -> Any:
     return _ops().reduce_dataset(tried, [zero], [], f=count, **one)[0] > 0
 
 
-def drawn(variant: Any, types: list[Any], shapes: list[Any], keep: list[Any]) -> Any:
+def drawn(variant: Any, count: Any, types: list[Any], shapes: list[Any], keep: list[Any]) -> Any:
     """Draws all elements of a dataset, without a call for each; int64, when that is done.
 
     Args:
       variant: of the dataset.
+      count: of its elements; with more than that a skip is a hundred times as slow.
       types, shapes: of its flat components.
       keep: a function goes there, for somebody to hold it.
     """
@@ -355,7 +374,7 @@ def drawn(variant: Any, types: list[Any], shapes: list[Any], keep: list[Any]) ->
     keep.append(never)
     skipped = tf.raw_ops.SkipDataset(
         input_dataset=variant,
-        count=tf.constant(1 << 62, tf.int64),
+        count=count,
         output_types=types,
         output_shapes=shapes,
     )

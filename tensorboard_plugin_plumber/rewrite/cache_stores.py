@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tensorboard_plugin_plumber.rewrite.cache_graph import drawn, inside, succeeds, traced
+from tensorboard_plugin_plumber.rewrite.cache_graph import drawn, either, inside, succeeds, traced
 from tensorboard_plugin_plumber.rewrite.cache_state import Kept, Key, State
 
 
@@ -42,7 +42,7 @@ class MemoryStore:
 
         def fill() -> Any:
             cached = self._cached(elements_of(self.kept, first, end, self._functions))
-            return drawn(cached, self.kept.types, self.kept.shapes, self._functions)
+            return drawn(cached, end - first, self.kept.types, self.kept.shapes, self._functions)
 
         return succeeds(fill, self._functions)
 
@@ -76,8 +76,11 @@ def elements_of(kept: Kept, first: Any, end: Any, keep: list[Any]) -> Any:
     )
 
 
-#: What a file of a file cache holds, about: it stays in memory until it is written.
-SEGMENT_BYTES = 16 << 20
+#: What a file of a file cache holds, about, or this part of the budget: it stays in memory until it is written.
+#: TensorFlow logs a warning for each file cache that it completes, so there should not be many.
+SEGMENT_BYTES = 32 << 20
+MOST_SEGMENT_BYTES = 256 << 20
+SEGMENT_PART = 64
 
 
 class FileStore:
@@ -87,20 +90,22 @@ class FileStore:
       input_dataset: whose elements are kept.
       state: of the cache.
       directory: where the files go; only this store writes there.
+      budget_bytes: that it may hold.
 
     Attributes:
       state, kept: as `cache_graph.Store` has them.
     """
 
-    def __init__(self, input_dataset: Any, state: State, directory: Path) -> None:
+    def __init__(self, input_dataset: Any, state: State, directory: Path, budget_bytes: int) -> None:
         self.state = state
         self.kept = Kept(list(input_dataset._flat_types), list(input_dataset._flat_shapes))
         self._directory = str(directory)
+        self._segment_bytes = max(SEGMENT_BYTES, min(budget_bytes // SEGMENT_PART, MOST_SEGMENT_BYTES))
         self._functions: list[Any] = []
 
     def full(self, pending_bytes: Any) -> Any:
         """What is in memory is enough for a file."""
-        return pending_bytes >= SEGMENT_BYTES
+        return pending_bytes >= self._segment_bytes
 
     def there(self) -> Any:
         """All files are."""
@@ -113,7 +118,7 @@ class FileStore:
 
         def write() -> Any:
             cached = self._cached(elements_of(self.kept, first, end, self._functions), token, segment)
-            return drawn(cached, self.kept.types, self.kept.shapes, self._functions)
+            return drawn(cached, end - first, self.kept.types, self.kept.shapes, self._functions)
 
         return succeeds(write, self._functions)
 
@@ -125,7 +130,7 @@ class FileStore:
         def read(segment: Any, writer: Any) -> Any:
             # TensorFlow crashes where it restores an iterator over a file that is not there.
             index = tf.strings.join([self._name(writer, segment), ".index"])
-            return tf.cond(
+            return either(
                 tf.size(tf.io.matching_files(index)) > 0,
                 lambda: self._cached(self._nothing(), writer, segment),
                 self._nothing,

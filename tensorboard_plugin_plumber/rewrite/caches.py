@@ -145,6 +145,10 @@ class _GuardedCacheDataset(dataset_ops.UnaryUnchangedStructureDataset):  # type:
         """How it fares."""
         return self._keeper.status()
 
+    def plumber_plain(self, input_dataset: Any) -> Any:
+        """What stands for it where a pipeline is only written down (`capture.shrink`): its tables cannot be."""
+        return input_dataset.cache(self._keeper.prefix)
+
 
 def _options_of(dataset: Any) -> Any:
     """Its options, such that iterators above a cache can be saved."""
@@ -192,7 +196,12 @@ class _Keeper:
                 Key.ELEMENTS: run.contents.elements,
             }
         self.state = State(spec.budget_bytes, known)
-        self.store = FileStore(input_dataset, self.state, run.path)
+        self.store = FileStore(input_dataset, self.state, run.path, spec.budget_bytes)
+
+    @property
+    def prefix(self) -> str:
+        """Of its files, "" in memory."""
+        return "" if self._run is None else str(self._run.path / "elements")
 
     def status(self) -> Status:
         mode, why, owner, elements = self.state.numbers(Key.MODE, Key.WHY, Key.OWNER, Key.ELEMENTS)

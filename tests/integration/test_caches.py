@@ -14,6 +14,7 @@ import psutil
 import pytest
 import tensorflow as tf
 
+from tensorboard_plugin_plumber.capture.describe import describe
 from tensorboard_plugin_plumber.rewrite import caches, rebuild
 from tensorboard_plugin_plumber.rewrite.caches import MemoryCache, NotCacheable, cached, statuses
 
@@ -323,6 +324,14 @@ def test_a_copy_is_a_cache_of_its_own() -> None:
     assert state(copy) == "empty"
     assert len(list(copy)) == 5
     assert (made.calls, state(copy), state(dataset)) == (2 * COUNT, "serving", "serving")
+
+
+def test_it_is_described_as_the_cache_that_it_is() -> None:
+    dataset = cached(Made().dataset, PLENTY).batch(4)
+
+    pipeline = describe(dataset, role="fit").pipeline
+
+    assert [one.type for one in pipeline.operators if not one.injected] == ["Batch", "Cache", "Map", "Range"]
 
 
 def test_little_memory_left_ends_the_fill(

@@ -96,7 +96,7 @@ PASS = " ".join(["PASS", *map(str, ALL)])
 
 def test_it_serves_from_files_and_clears_them_away_with_the_dataset(records: str, tmp_path: Path) -> None:
     directory = tmp_path / "cache"
-    dataset = cached(pipeline(records), FileCache(str(directory), 1 << 24))
+    dataset = cached(pipeline(records), FileCache(str(directory), 12_000_000))
 
     assert [numbers(dataset) for _ in range(3)] == [ALL] * 3
     assert state(dataset) == "serving"
@@ -109,7 +109,7 @@ def test_it_serves_from_files_and_clears_them_away_with_the_dataset(records: str
 
 def test_files_of_others_are_never_touched(records: str, tmp_path: Path) -> None:
     directory = tmp_path / "cache"
-    dataset = cached(pipeline(records), FileCache(str(directory), 1 << 24))
+    dataset = cached(pipeline(records), FileCache(str(directory), 12_000_000))
     numbers(dataset)
     (run,) = runs(directory)
     ours = {"123-notes.txt", "mine"}
@@ -178,7 +178,7 @@ def test_two_processes_at_once_do_not_disturb_each_other(records: str, tmp_path:
 def test_a_checkpoint_of_a_served_pass_is_restored_where_the_files_are_kept(
     records: str, tmp_path: Path
 ) -> None:
-    spec = FileCache(str(tmp_path / "cache"), 1 << 24, keep=True)
+    spec = FileCache(str(tmp_path / "cache"), 12_000_000, keep=True)
     dataset = cached(pipeline(records), spec)
     numbers(dataset)
     iterator = iter(dataset)
@@ -198,7 +198,7 @@ def test_a_checkpoint_of_a_served_pass_is_restored_where_the_files_are_kept(
 
 @pytest.mark.parametrize("passes", [0, 1])
 def test_iterators_are_saved_and_restored_in_the_middle(passes: int, records: str, tmp_path: Path) -> None:
-    dataset = cached(pipeline(records), FileCache(str(tmp_path / "cache"), 1 << 24))
+    dataset = cached(pipeline(records), FileCache(str(tmp_path / "cache"), 12_000_000))
     for _ in range(passes):
         numbers(dataset)
     iterator = iter(dataset)
@@ -220,7 +220,7 @@ def test_files_that_are_gone_before_a_pass_are_done_without(
     records: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory = tmp_path / "cache"
-    dataset = cached(pipeline(records), FileCache(str(directory), 1 << 24))
+    dataset = cached(pipeline(records), FileCache(str(directory), 12_000_000))
     numbers(dataset)
     next(directory.rglob("*-000002.index")).unlink()
 
@@ -288,7 +288,7 @@ def test_a_disk_that_gets_full_ends_the_cache_and_not_the_training(
     # GIVEN 40 MB that were taken for 10, and a watch that sees the disk fill in time, or does not
     if not watched:
         monkeypatch.setattr(caches, "room_left", lambda place: 1 << 40)
-    dataset = cached(large(40), FileCache(str(small_disk), 1 << 30, projected_bytes=10_000_000))
+    dataset = cached(large(40), FileCache(str(small_disk), 60_000_000, projected_bytes=10_000_000))
 
     # WHEN they pass
     seen = []

@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--slow", type=float, default=0.0, help="seconds between elements")
     given = parser.parse_args()
     cache_stores.SEGMENT_BYTES = 200_000
-    dataset = cached(pipeline(given.records), FileCache(given.directory, 1 << 28, 1 << 20, given.keep))
+    dataset = cached(pipeline(given.records), FileCache(given.directory, 12_000_000, 1 << 20, given.keep))
     print("STATE", statuses(dataset)[0].state, flush=True)
     for _ in range(given.passes):
         seen = []
