@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,16 +34,30 @@ class Way:
 
 
 def worth_splitting(analysis: a.Analysis) -> frozenset[str]:
-    """Ids of the maps that take much of the time, and of what stands below them no cache is planned."""
-    if any(change.kind == a.CHANGE_KIND_CACHE for change in analysis.plan.changes):
-        return frozenset()
+    """Ids of the maps that take much of the time, and whose work no planned cache saves.
+
+    A cache below a map, as of the records that it decodes, does not save it.
+    """
+    cached = {change.operator for change in analysis.plan.changes if change.kind == a.CHANGE_KIND_CACHE}
+    consumers = {row.id: row.parent for row in analysis.operators}
     spent = {row.id: row.visit_ratio * (row.cpu_s + row.wait_s) for row in analysis.operators}
     whole = sum(spent.values())
     return frozenset(
         row.id
         for row in analysis.operators
-        if row.type in _MAPS and not row.in_body and whole > 0 and spent[row.id] >= _LEAST_SHARE * whole
+        if row.type in _MAPS
+        and not row.in_body
+        and whole > 0
+        and spent[row.id] >= _LEAST_SHARE * whole
+        and cached.isdisjoint(_downstream(row.id, consumers))
     )
+
+
+def _downstream(operator: str, consumers: Mapping[str, str]) -> Iterator[str]:
+    """The operator, and all that its elements go through."""
+    while operator:
+        yield operator
+        operator = consumers.get(operator, "")
 
 
 def splits(dataset: Any, maps: frozenset[str]) -> Iterator[Way | str]:
