@@ -138,7 +138,8 @@ def optimize(
       memory_bytes: bytes that they may add instead; never more than is free.
       epochs: passes that training makes over the data; unknown counts as many.
       consumer_rate: steps/s that training could take; unknown counts as more than the pipeline can give.
-      allow_reorder: elements may come in another order than the original's.
+      allow_reorder: elements may come in another order than the original's. No plan makes use of it yet, but for
+        saved plans and variants, which may then give them in any order.
       python_threads: Python functions may be called from several threads at once.
       service: address of a tf.data service. Not supported yet.
       variants: other ways to write the dataset: datasets, or functions that return them and take what a decorated

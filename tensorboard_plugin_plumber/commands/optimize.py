@@ -53,7 +53,9 @@ _WHOLE_PER_TRACE = 4.0
     type=NUMBER,
     help="Steps per second that training could take, if you know it.",
 )
-@click.option("--allow-reorder", is_flag=True, help="Elements may come in another order.")
+@click.option(
+    "--allow-reorder", is_flag=True, help="Elements may come in another order. No plan makes use of it yet."
+)
 @click.option("--service", metavar="ADDR", help="A tf.data service to hand work to. Not supported yet.")
 @click.option("--plan-out", metavar="F", help="Save the plan in this file, for plumber.optimize(plan=F).")
 @click.option("--json", "as_json", is_flag=True, help="Print the analysis as one JSON object.")
