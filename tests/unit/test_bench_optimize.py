@@ -132,7 +132,10 @@ def test_goals_of_the_wait_and_of_no_loss() -> None:
 def test_what_stays_below_the_bound_needs_an_explanation() -> None:
     limit = "With the plan the limit is the thread of Batch."
     said, kept = measured(1.0, changed=True, limit=limit), measured(1.0, changed=False, limit=limit)
-    for given, met in ((said, True), (kept, False), (measured(1.0, changed=True), False)):
+    idle = measured(
+        1.0, changed=True, limit="With the plan the limit is the 2 cores that this process may use."
+    )
+    for given, met in ((said, True), (kept, False), (idle, False), (measured(1.0, changed=True), False)):
         outcome = outcome_of("gnmt", FREE, [{FREE: given}], cores=2)
         assert outcome.share < 0.9
         assert goal(goals([outcome]), "the five").met is met
