@@ -97,7 +97,7 @@ def _warnings() -> Iterator[list[str]]:
 @contextlib.contextmanager
 def _clocked() -> Iterator[dict[str, float]]:
     """The time of each phase while it is active, seconds; `rewrite` is a part of `prove` and `race`."""
-    phases = {**dict.fromkeys(_PHASES.values(), 0.0), "rewrite": 0.0}
+    phases = {**dict.fromkeys(_PHASES.values(), 0.0), "other": 0.0, "rewrite": 0.0}
 
     @contextlib.contextmanager
     def progress(what: str) -> Iterator[Callable[[str], None]]:
@@ -108,7 +108,10 @@ def _clocked() -> Iterator[dict[str, float]]:
             then = time.perf_counter()
             if now:
                 phases[now] += then - since
-            now, since = next(phase for words, phase in _PHASES.items() if step.startswith(words)), then
+            now, since = (
+                next((phase for words, phase in _PHASES.items() if step.startswith(words)), "other"),
+                then,
+            )
 
         try:
             yield say
