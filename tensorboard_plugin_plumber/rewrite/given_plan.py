@@ -83,17 +83,17 @@ def with_plan(
             pipeline,
             made.changes,
             (attempt,),
-            remake=lambda other: _made_again(saved, other, wishes),
+            remake=lambda other: _made_again(saved, other, wishes, len(made.changes)),
         )
     del analysis.plan.changes[:]
     return Optimized(dataset, Report(analysis), pipeline, (), (attempt,), f"the saved plan was undone: {why}")
 
 
-def _made_again(saved: SavedPlan, dataset: Any, wishes: Wishes) -> Any:
+def _made_again(saved: SavedPlan, dataset: Any, wishes: Wishes, changes: int) -> Any:
     try:
         made = made_in(saved, dataset, memory_share=wishes.memory_fraction, memory_bytes=wishes.memory_bytes)
     except Mismatch as error:
         raise Refused(str(error)) from error
-    if made.notes:  # what stands in a function's body needs the code that builds it
-        raise Refused(made.notes[0])
+    if len(made.changes) < changes:  # what stands in a function's body needs the code that builds it
+        raise Refused("; ".join(made.notes) or "not all of the plan can be made again")
     return made.dataset

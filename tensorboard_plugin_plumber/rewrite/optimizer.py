@@ -261,7 +261,7 @@ class _Optimizer:
         tried = _Tried(traced, analysis, before, after, proof.same, _is_surely_faster(found))
         self._before = before
         if not tried.sure or tried.ratio < 1 + _LEAST_GAIN:
-            return Verdict.SLOWER, f"it measured {tried.ratio:.2f} times as fast as the original", tried
+            return Verdict.SLOWER, _not_faster(tried), tried
         if self._best is not None and self._best.ratio >= tried.ratio:
             return Verdict.SLOWER, "another plan measured faster", tried
         return Verdict.KEPT, "", tried
@@ -339,6 +339,11 @@ def _failure(attempts: Sequence[Attempt]) -> str:
     failed = [one for one in attempts if one.verdict in (Verdict.REFUSED, Verdict.OTHER_ELEMENTS)]
     planned_ones = [one for one in failed if any(c.kind != a.CHANGE_KIND_REWRITE for c in one.changes)]
     return planned_ones[0].why if planned_ones else ""
+
+
+def _not_faster(tried: _Tried) -> str:
+    measured = f"it measured {tried.ratio:.2f} times as fast as the original"
+    return f"{measured}, which may be chance" if tried.ratio > 1 and not tried.sure else measured
 
 
 def _split_change() -> a.Change:

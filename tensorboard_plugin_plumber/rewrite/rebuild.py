@@ -98,7 +98,11 @@ def has_memory_cache(dataset: Any) -> bool:
     """Whether a cache of the dataset's keeps elements in memory, in its own hands, from one iterator to the next."""
     survey = Survey()
     survey.look_at(dataset)
-    return any(type(one).__name__ == "CacheDataset" and one._filename.numpy() == b"" for one in survey.order)
+    return any(
+        type(one).__name__ == "_GuardedCacheDataset"
+        or (type(one).__name__ == "CacheDataset" and one._filename.numpy() == b"")
+        for one in survey.order
+    )
 
 
 class _Rebuilder:

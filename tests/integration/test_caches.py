@@ -362,3 +362,11 @@ def test_what_it_holds_goes_with_the_dataset() -> None:
         gc.collect()
 
     assert highest[2] - highest[0] < 100 << 20
+
+
+def test_what_holds_elements_in_memory_is_known_for_that() -> None:
+    numbers = tf.data.Dataset.range(COUNT)
+
+    assert rebuild.has_memory_cache(cached(numbers, PLENTY).batch(2))
+    assert rebuild.has_memory_cache(numbers.cache())
+    assert not rebuild.has_memory_cache(numbers.batch(2))
