@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tensorboard_plugin_plumber as plumber
 from tensorboard_plugin_plumber.capture import construction
 from tensorboard_plugin_plumber.capture.describe import describe
 from tensorboard_plugin_plumber.capture.survey import Survey
+from tensorboard_plugin_plumber.rewrite.attempts import Verdict
 from tensorboard_plugin_plumber.rewrite.planned import places_of
 from tensorboard_plugin_plumber.rewrite.proof import prove
 from tensorboard_plugin_plumber.rewrite.rebuild import Edit, Edits, rebuilt
@@ -21,7 +23,7 @@ from tests.support.random_pipelines import Files, generated
 construction.install()
 NORMAL, SLOW = range(100), range(100, 1100)
 _PASSES = 2
-_BUDGET_S = 20.0
+_BUDGET_S, _OPTIMIZER_S = 20.0, 4.0
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +208,35 @@ def test_each_change_of_the_elements_of_a_random_pipeline_is_told(number: int, f
 @pytest.mark.parametrize("number", SLOW[::5])
 def test_each_change_of_the_elements_of_many_random_pipelines_is_told(number: int, files: Files) -> None:
     check_changes(number, files)
+
+
+def check_optimized(number: int, files: Files) -> None:
+    """One random pipeline, costly enough to be rewritten, through all of `optimize`."""
+    pipeline = generated(number, files, costly=True)
+    original, given = pipeline.build(), pipeline.build()
+    tuned = plumber.optimize(given, budget_s=_OPTIMIZER_S, return_report=True)
+
+    assert tuned.dataset.element_spec == original.element_spec, pipeline.code
+    assert int(tuned.dataset.cardinality()) == int(original.cardinality()), pipeline.code
+    others = [one.why for one in tuned.attempts if one.verdict is Verdict.OTHER_ELEMENTS]
+    assert not others, pipeline.code  # nothing was planned that had to be found out
+    if not (pipeline.order_is_open or pipeline.draws_freely):
+        wanted = passes(original)
+        assert passes(tuned.dataset) == wanted, pipeline.code
+        # And the original, if it is another one, as if nothing had been.
+        if tuned.dataset is not given:
+            assert passes(given) == wanted, pipeline.code
+
+
+@pytest.mark.parametrize("number", NORMAL[:4])
+def test_optimize_gives_the_same_elements_of_a_random_pipeline(number: int, files: Files) -> None:
+    check_optimized(number, files)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", NORMAL[4:])
+def test_optimize_gives_the_same_elements_of_many_random_pipelines(number: int, files: Files) -> None:
+    check_optimized(number, files)
 
 
 @pytest.mark.slow

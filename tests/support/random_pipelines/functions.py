@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,27 @@ def _through_python(x: Any) -> Any:
 
 
 through_python = each(_by_type(_through_python, tf.identity))
+
+
+def _wait(x: Any) -> Any:
+    time.sleep(0.003)
+    return x
+
+
+def _slowly(x: Any) -> Any:
+    found = tf.numpy_function(_wait, [x], x.dtype, stateful=False)
+    found.set_shape(x.shape)
+    return found
+
+
+def _at_a_cost(x: Any) -> Any:
+    work = tf.reduce_sum(tf.sort(tf.random.stateless_uniform([30000], [1, 2]))) * 0
+    return x + tf.cast(work, x.dtype)
+
+
+#: The same elements, after a wait in Python, and after some milliseconds of a core.
+slowly = each(_by_type(_slowly, tf.identity))
+at_a_cost = each(_by_type(_at_a_cost, tf.identity))
 
 
 def numbers_of(element: Any) -> Any:

@@ -62,16 +62,20 @@ class Pipeline:
         return any("deterministic=False" in line or "in_any_order" in line for line in self.lines)
 
 
-def generated(number: int, files: Files) -> Pipeline:
+def generated(number: int, files: Files, *, costly: bool = False) -> Pipeline:
     """The program of that number.
 
     Args:
       files: to read from.
+      costly: its elements take milliseconds each, so that a rewrite can make it faster.
     """
     chance = random.Random(number)
     global_seed = None if chance.random() < 0.3 else number + 1
     lines = [f"d = {chance.choice(SOURCES)}"]
     names = _names(files)
+    if costly:
+        exec(lines[0], names)
+        lines.append(f"d = d.map({chance.choice(('slowly', 'at_a_cost'))})")
     for _ in range(chance.randint(1, _MOST_OPERATORS)):
         exec(lines[-1], names)
         dataset = names["d"]
