@@ -2,12 +2,14 @@
 
     python -m benchmarks.overhead [--pairs 5] [--seconds 5] [--only jpeg,text] [--json overhead.json]
 
-Judged by process CPU per step: wall time of runs this short is a coin toss. Each side of a pair is a process that
-iterates the five pipelines of `benchmarks.feeds` one after the other; the side without never imports Plumber. Sides
-alternate in order, so that a drift of the machine falls on both. A pipeline's steps are counted after a warm-up. The
+Judged by process CPU per step: wall time of runs this short is a coin toss. So is the CPU time of processes that run
+one after the other on a host which others use, too: for minutes the same program can take a third more. So three
+processes iterate one pipeline at the same time, in turns of a fifth of a second whose order rotates: one records, two
+never import Plumber. A round's ratio is that of the first to the mean of the others; the ratio of these two, which
+do the same, tells how far it can be believed. Steps are counted after a warm-up. The
 CPU of Plumber's own thread is that of one more process for each pipeline, as its recording has it: over the first 20 s,
 describing, calibrating and first looks included, and over what comes after the first seconds of these. With 5 pairs
-all of it takes some 10 minutes.
+all of it takes some 15 minutes.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +33,8 @@ from benchmarks.report import Interval, Machine, bootstrap, table, tell
 REPOSITORY = Path(__file__).parents[1]
 # Tracing, first calls, AUTOTUNE's first choices; and Plumber's first looks, which are many.
 WARM_UP_S = 2.5
-# Of the trial that finds how many steps there are to take.
-_TRIAL_S = 1.5
+# Of one turn: short against the drift of a host, long against what buffers hold.
+_TURN_S = 0.2
 _NAMES = ("tiny", "jpeg", "text", "files", "python")
 # Below so much work per step the ratio is told, but nothing is promised.
 _WORK_THAT_COUNTS_S = 50e-6
@@ -45,12 +47,38 @@ _SETTLED_S = 5.0
 
 
 @dataclass(frozen=True)
-class Side:
-    """One pipeline in one process: seconds per step."""
+class Turn:
+    """So many steps of one process: seconds per step."""
 
     cpu_s: float
     wall_s: float
-    steps: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """One turn of each process: one that records, and two without Plumber."""
+
+    with_: Turn
+    without: Turn
+    other: Turn
+
+    @property
+    def work_s(self) -> float:
+        """CPU per step without, seconds."""
+        return (self.without.cpu_s + self.other.cpu_s) / 2
+
+    @property
+    def cpu_ratio(self) -> float:
+        return self.with_.cpu_s / self.work_s
+
+    @property
+    def wall_ratio(self) -> float:
+        return 2 * self.with_.wall_s / (self.without.wall_s + self.other.wall_s)
+
+    @property
+    def control(self) -> float:
+        """CPU per step, without over without."""
+        return self.other.cpu_s / self.without.cpu_s
 
 
 @dataclass(frozen=True)
@@ -73,7 +101,9 @@ class Cost:
     Attributes:
       work_s: CPU per step without, seconds.
       cpu_ratio, wall_ratio: per step, with over without.
-      cpu_ratios: of the single pairs.
+      control: CPU per step, without over without.
+      of_pairs: the CPU ratio of the rounds of each pair of processes.
+      rounds: how many there were.
       thread: of Plumber.
     """
 
@@ -81,7 +111,9 @@ class Cost:
     work_s: float
     cpu_ratio: Interval
     wall_ratio: Interval
-    cpu_ratios: tuple[float, ...]
+    control: Interval
+    of_pairs: tuple[float, ...]
+    rounds: int
     thread: Shares
 
     @property
@@ -115,32 +147,33 @@ class Overhead:
     bytes: Bytes
 
 
-def iterate(name: str, with_plumber: bool, steps: int) -> Side:
-    """One pipeline in this process: a warm-up, then `steps` steps.
-
-    Args:
-      steps: 0 for as many as `_TRIAL_S` takes.
-    """
+def take_turns(name: str, with_plumber: bool) -> None:
+    """Iterates one pipeline in this process: reads numbers of steps, and prints the `Turn` that each was."""
     from benchmarks import feeds
 
-    iterator = None
     log_dir = tempfile.mkdtemp(prefix="plumber-overhead-")
     with _recording(log_dir) if with_plumber else contextlib.nullcontext():
         iterator = iter(feeds.make(name))
-        end_s = time.perf_counter() + WARM_UP_S
-        while time.perf_counter() < end_s:
-            next(iterator)
-        cpu_s, wall_s = time.process_time(), time.perf_counter()
-        if steps:
-            for _ in range(steps):
-                next(iterator)
-        else:
-            while time.perf_counter() < wall_s + _TRIAL_S:
-                next(iterator)
-                steps += 1
-        cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
-        del iterator
-    return Side(cpu_s / steps, wall_s / steps, steps)
+        print(json.dumps(_warm_up(iterator, WARM_UP_S)), flush=True)
+        for line in sys.stdin:
+            print(json.dumps(asdict(_turn(iterator, int(line)))), flush=True)
+
+
+def _warm_up(iterator: Iterator[Any], seconds: float) -> float:
+    """Steps/s over so long."""
+    steps, began_s = 0, time.perf_counter()
+    while time.perf_counter() < began_s + seconds:
+        next(iterator)
+        steps += 1
+    return steps / seconds
+
+
+def _turn(iterator: Iterator[Any], steps: int) -> Turn:
+    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    for _ in range(steps):
+        next(iterator)
+    cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
+    return Turn(cpu_s / steps, wall_s / steps)
 
 
 def _recording(log_dir: str) -> contextlib.AbstractContextManager[None]:
@@ -169,18 +202,71 @@ def shares(name: str, seconds: float) -> Shares:
     return Shares(last.host.poller_cpu_s / last.elapsed_s, steady_s / (last.elapsed_s - settled.elapsed_s))
 
 
-def _side_apart(with_plumber: bool, steps: Mapping[str, int]) -> dict[str, Side]:
-    """All pipelines of one side, in a process of their own."""
-    found = _apart("--side", "with" if with_plumber else "without", "--steps", json.dumps(steps))
-    return {name: Side(**side) for name, side in found.items()}
+class _Side:
+    """A process that takes its turns; a context that ends it.
+
+    Attributes:
+      rate: of its warm-up, steps/s.
+    """
+
+    def __init__(self, name: str, with_plumber: bool) -> None:
+        side = "with" if with_plumber else "without"
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed with the process)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.overhead", "--turns", name, "--side", side],
+            env=_ENVIRONMENT,
+            cwd=REPOSITORY,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+        self.rate = float(self._answer())
+
+    def turn(self, steps: int) -> Turn:
+        assert self._process.stdin is not None
+        print(steps, file=self._process.stdin, flush=True)
+        return Turn(**self._answer())
+
+    def __enter__(self) -> _Side:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._errors.close()
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._errors.seek(0)
+            raise RuntimeError(f"a side failed:\n{self._errors.read()}")
+        return json.loads(line)
+
+
+def compare(name: str, seconds: float) -> list[Round]:
+    """One pipeline in three processes, each with about `seconds` of turns."""
+    with _Side(name, True) as with_, _Side(name, False) as without, _Side(name, False) as other:
+        steps = max(int(_TURN_S * without.rate), 1)
+        sides = (with_, without, other)
+        rounds = []
+        for number in range(max(round(seconds / _TURN_S), 3)):
+            # Each follows each as often as any.
+            order = sides[number % 3 :] + sides[: number % 3]
+            turns = {id(side): side.turn(steps) for side in (order if number % 2 else order[::-1])}
+            rounds.append(Round(*(turns[id(side)] for side in sides)))
+    return rounds
+
+
+_ENVIRONMENT = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
 
 
 def _apart(*arguments: str) -> dict[str, Any]:
     """What this module prints in a process of its own."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", "benchmarks.overhead", *arguments]
     done = subprocess.run(
-        command, env=environment, cwd=REPOSITORY, check=False, capture_output=True, text=True
+        command, env=_ENVIRONMENT, cwd=REPOSITORY, check=False, capture_output=True, text=True
     )
     if done.returncode != 0:
         raise RuntimeError(f"a side failed:\n{done.stderr}")
@@ -199,7 +285,7 @@ def measure(
     """What recording costs on each pipeline.
 
     Args:
-      pairs: of processes, one with and one without.
+      pairs: how often all of it is done.
       seconds: that each pipeline is measured for in each process.
       bytes_seconds: of the session for the bytes.
       names: of `feeds.FEEDS`.
@@ -211,30 +297,26 @@ def measure(
         tell(
             f"Plumber's thread on {name}: {thread[name].first:.2%} at first, {thread[name].steady:.2%} steady"
         )
-    trial = _side_apart(False, dict.fromkeys(names, 0))
-    steps = {name: max(int(seconds / side.wall_s), 1) for name, side in trial.items()}
-    sides: list[dict[bool, dict[str, Side]]] = []
-    for pair in range(pairs):
-        order = (False, True) if pair % 2 == 0 else (True, False)
-        sides.append({with_plumber: _side_apart(with_plumber, steps) for with_plumber in order})
-        found = [
-            f"{name} ×{sides[-1][True][name].cpu_s / sides[-1][False][name].cpu_s:.3f}" for name in names
-        ]
-        tell(f"pair {pair + 1} of {pairs}: {', '.join(found)}")
-    costs = tuple(_cost(name, sides, thread[name]) for name in names)
+    rounds: dict[str, list[list[Round]]] = {name: [] for name in names}
+    for number in range(pairs):
+        for name in names:
+            rounds[name].append(compare(name, seconds))
+        costs = tuple(_cost(name, rounds[name], thread[name]) for name in names)
+        found = (f"{cost.pipeline} ×{cost.of_pairs[-1]:.3f}" for cost in costs)
+        tell(f"pair {number + 1} of {pairs}: {', '.join(found)}")
     return Overhead(costs, written_bytes(bytes_seconds))
 
 
-def _cost(name: str, sides: Sequence[Mapping[bool, Mapping[str, Side]]], thread: Shares) -> Cost:
-    with_, without = [pair[True][name] for pair in sides], [pair[False][name] for pair in sides]
-    cpu_ratios = [a.cpu_s / b.cpu_s for a, b in zip(with_, without, strict=True)]
-    wall_ratios = [a.wall_s / b.wall_s for a, b in zip(with_, without, strict=True)]
+def _cost(name: str, pairs: Sequence[Sequence[Round]], thread: Shares) -> Cost:
+    rounds = [one for pair in pairs for one in pair]
     return Cost(
         name,
-        statistics.median(side.cpu_s for side in without),
-        bootstrap(cpu_ratios),
-        bootstrap(wall_ratios),
-        tuple(cpu_ratios),
+        statistics.median(one.work_s for one in rounds),
+        bootstrap([one.cpu_ratio for one in rounds]),
+        bootstrap([one.wall_ratio for one in rounds]),
+        bootstrap([one.control for one in rounds]),
+        tuple(statistics.median(one.cpu_ratio for one in pair) for pair in pairs),
+        len(rounds),
         thread,
     )
 
@@ -279,7 +361,8 @@ def describe(overhead: Overhead) -> str:
         [
             "pipeline",
             "CPU per step without",
-            "CPU, with / without: median of pairs (95 %)",
+            "CPU, with / without (95 %)",
+            "control: without / without (95 %)",
             "wall, with / without (95 %)",
             "Plumber's thread: first 20 s",
             "steady",
@@ -289,6 +372,7 @@ def describe(overhead: Overhead) -> str:
                 cost.pipeline if cost.is_promised else f"{cost.pipeline} (nothing promised)",
                 f"{cost.work_s * 1e6:.0f} µs",
                 cost.cpu_ratio,
+                cost.control,
                 cost.wall_ratio,
                 f"{cost.thread.first:.2%}",
                 f"{cost.thread.steady:.2%}",
@@ -300,13 +384,14 @@ def describe(overhead: Overhead) -> str:
         ["bytes written", f"{size.operators} operators"],
         [["once", f"{size.fixed / 1e3:.1f} kB"], ["per minute", f"{size.per_minute / 1e3:.1f} kB"]],
     )
-    pairs = len(overhead.costs[0].cpu_ratios)
+    first = overhead.costs[0]
     missed = [what for cost in overhead.costs for what in cost.missed]
     verdict = f"missed: {'; '.join(missed)}" if missed else "kept on all"
     promise = (
         f"CPU per step at most ×{_MOST_RATIO}, thread at most {_MOST_SHARE:.1%} of a core in 20 s: {verdict}"
     )
-    return f"{pairs} pairs of processes; shares are of one core\n\n{costs}\n\n{promise}\n\n{written}"
+    head = f"{first.rounds} rounds of {len(first.of_pairs)} times three processes; shares are of one core"
+    return f"{head}\n\n{costs}\n\n{promise}\n\n{written}"
 
 
 def main() -> int:
@@ -317,15 +402,14 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(_NAMES), help="some of the pipelines, comma-separated")
     parser.add_argument("--json", type=Path, help="write all numbers to this file")
     parser.add_argument("--side", choices=["with", "without"], help=argparse.SUPPRESS)
-    parser.add_argument("--steps", type=json.loads, help=argparse.SUPPRESS)
+    parser.add_argument("--turns", help=argparse.SUPPRESS)
     parser.add_argument("--shares", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.shares:
         print(json.dumps(asdict(shares(options.shares, options.seconds))), flush=True)
         os._exit(0)
-    if options.side:
-        sides = {name: iterate(name, options.side == "with", steps) for name, steps in options.steps.items()}
-        print(json.dumps({name: asdict(side) for name, side in sides.items()}), flush=True)
+    if options.turns:
+        take_turns(options.turns, options.side == "with")
         os._exit(0)  # TensorFlow may hang at the interpreter's end over a pipeline that calls Python
     names = options.only.split(",")
     if unknown := set(names) - set(_NAMES):
