@@ -143,7 +143,8 @@ def race(
             filling -= served
             rounds.clear()
             continue
-        decided = len(rounds) >= _LEAST_ROUNDS and _is_decided(rounds, wanted)
+        # As long as a cache fills, nothing is decided: a lane that fills is as slow as one without.
+        decided = not filling and len(rounds) >= _LEAST_ROUNDS and _is_decided(rounds, wanted)
         now_s = time.perf_counter()
         if decided or now_s + (now_s - began_s) > until_s:
             return _outcome(rounds, decided, fillings)

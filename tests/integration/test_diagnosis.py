@@ -21,8 +21,8 @@ from tensorboard_plugin_plumber.report import Report
 from tests.support.answers import HostWatch, codes, row_of
 
 SECONDS = 4.0
-# The promise: service times within 15 %.
-CLOSE = 0.15
+# The promise: service times within 15 %, and within 25 % where others use the cores, too.
+CLOSE, CLOSE_ON_A_BUSY_HOST = 0.15, 0.25
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,10 @@ def diagnose(shape: shapes.Shape) -> Diagnosed:
     """Diagnoses, and checks that the service times are the true ones."""
     with HostWatch() as host:
         answer: dict[str, Any] = plumber.diagnose(shape.dataset, seconds=SECONDS).to_dict()
+    close = CLOSE if host.quiet else CLOSE_ON_A_BUSY_HOST
     for label, truth in shape.service_s.items():
         row = row_of(answer, label)
-        assert row["cpu_s"] + row["wait_s"] == pytest.approx(truth(), rel=CLOSE), label
+        assert row["cpu_s"] + row["wait_s"] == pytest.approx(truth(), rel=close), label
     return Diagnosed(answer, host.quiet)
 
 
