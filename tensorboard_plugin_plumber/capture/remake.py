@@ -115,6 +115,15 @@ def arguments_of(dataset: Any) -> dict[str, Any]:
     return found
 
 
+def arguments_with(dataset: Any, replace: Callable[[Any], Any]) -> dict[str, Any]:
+    """`arguments_of`, with each dataset in them replaced.
+
+    Raises:
+      CannotRemake: one of them is not known, or was too large to be kept.
+    """
+    return {name: replaced(value, replace) for name, value in arguments_of(dataset).items()}
+
+
 def replaced(value: Any, replace: Callable[[Any], Any]) -> Any:
     """An argument with each dataset in it replaced.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorboard_plugin_plumber.capture.construction import is_transfer, tensor_bytes
-from tensorboard_plugin_plumber.capture.remake import CannotRemake, arguments_of, remade, replaced
+from tensorboard_plugin_plumber.capture.remake import CannotRemake, arguments_with, remade
 from tensorboard_plugin_plumber.capture.survey import (
     LARGE_BYTES,
     PLAIN,
@@ -130,7 +130,7 @@ class _Copier:
             return dataset
         if hasattr(dataset, PLAIN):
             return getattr(dataset, PLAIN)(self.copy(dataset._input_dataset))
-        arguments = {name: replaced(value, self.copy) for name, value in arguments_of(dataset).items()}
+        arguments = arguments_with(dataset, self.copy)
         return _made_again(dataset, arguments)
 
 

@@ -14,12 +14,10 @@ from typing import Any
 import tensorflow as tf
 
 from tensorboard_plugin_plumber.capture import construction
-from tensorboard_plugin_plumber.capture.remake import CannotRemake, Seeds, arguments_of, remade, replaced
-from tensorboard_plugin_plumber.capture.survey import Survey, traced_of
+from tensorboard_plugin_plumber.capture.remake import CannotRemake, Seeds, arguments_with, remade
+from tensorboard_plugin_plumber.capture.survey import PLAIN, Survey, traced_of
 from tensorboard_plugin_plumber.rewrite.held_functions import SEED, CannotHold, Holder, name_of
 
-# Plumber's own; a plain one gives the same, and nothing is written.
-_GUARDED_CACHE = "_GuardedCacheDataset"
 # They drop elements by what is in them.
 _DROPPERS = frozenset({"_FilterDataset", "_UniqueDataset"})
 
@@ -97,11 +95,10 @@ def plainly_cached(dataset: Any) -> Any:
 
     try:
         for one in survey.order:
-            if type(one).__name__ == _GUARDED_CACHE:
+            if hasattr(one, PLAIN):  # gives the same as a plain one, which writes nothing
                 made[id(one)] = again(construction.inputs_of(one)[0]).cache()
             elif any(again(below) is not below for below in construction.inputs_of(one)):
-                arguments = {name: replaced(value, again) for name, value in arguments_of(one).items()}
-                made[id(one)] = remade(one, arguments, traced_of(one))
+                made[id(one)] = remade(one, arguments_with(one, again), traced_of(one))
                 construction.stand_for(made[id(one)], one)
     except CannotRemake as error:
         raise CannotHold(str(error)) from error
@@ -127,7 +124,7 @@ class _Copier:
         # A random source may draw anew for each iterator, and then it counts them.
         if not construction.inputs_of(dataset) and not hasattr(dataset, "_seed"):
             return dataset
-        arguments = {name: replaced(value, self.copy) for name, value in arguments_of(dataset).items()}
+        arguments = arguments_with(dataset, self.copy)
         functions = [self.holder.wrapper(one) for one in traced_of(dataset)]
         made = remade(dataset, self._without_chance(dataset, arguments), functions)
         construction.stand_for(made, dataset)

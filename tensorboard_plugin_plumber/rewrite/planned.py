@@ -13,8 +13,7 @@ from tensorboard_plugin_plumber.rewrite.rebuild import Edit, Edits, Refused
 from tensorboard_plugin_plumber.schema import analysis_pb2 as a
 from tensorboard_plugin_plumber.schema import measurement_pb2 as m
 
-#: The word of a setting that stands for a cache in memory.
-IN_MEMORY = "memory"
+#: The word of a setting that leaves a number to TensorFlow.
 _AUTOTUNE = "autotune"
 
 

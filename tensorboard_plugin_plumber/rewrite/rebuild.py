@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tensorboard_plugin_plumber.capture import construction, settings
-from tensorboard_plugin_plumber.capture.remake import CannotRemake, arguments_of, called, remade, replaced
-from tensorboard_plugin_plumber.capture.survey import Survey, traced_of
+from tensorboard_plugin_plumber.capture.remake import CannotRemake, arguments_with, called, remade
+from tensorboard_plugin_plumber.capture.survey import PLAIN, Survey, traced_of
 from tensorboard_plugin_plumber.capture.written import unwrap
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ def has_memory_cache(dataset: Any) -> bool:
     survey = Survey()
     survey.look_at(dataset)
     return any(
-        type(one).__name__ == "_GuardedCacheDataset"
-        or (type(one).__name__ == "CacheDataset" and one._filename.numpy() == b"")
+        hasattr(one, PLAIN) or (type(one).__name__ == "CacheDataset" and one._filename.numpy() == b"")
         for one in survey.order
     )
 
@@ -168,7 +167,7 @@ class _Rebuilder:
         apart = self._everything and (inputs or getattr(dataset, "_rerandomize", None))
         if not (moved or set_anew or apart):
             return dataset
-        arguments = {name: replaced(value, self._again) for name, value in arguments_of(dataset).items()}
+        arguments = arguments_with(dataset, self._again)
         apart = _apart(dataset, arguments) if self._everything else None
         make = _PARALLEL_FORMS.get(type(dataset).__name__) if set_anew else None
         if make is not None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tensorboard_plugin_plumber.capture import construction
 from tensorboard_plugin_plumber.rewrite.proof import prove
-from tensorboard_plugin_plumber.rewrite.split import applied, candidates, prove_split, splitting
+from tensorboard_plugin_plumber.rewrite.split import Candidate, applied, candidates, prove_split, splitting
 from tests.support import augmented
 from tests.support.augmented import pictures
 from tests.support.digests import elements
@@ -23,6 +23,18 @@ Dataset = tf.data.Dataset
 def multiplied(index: Any) -> Any:
     ones = tf.fill((2, 2), tf.cast(index, tf.float32))
     return tf.matmul(ones, ones) + tf.random.uniform((2, 2), seed=1), tf.random.normal((), seed=3)
+
+
+def cached_at_the_cut(one: Candidate, dataset: Any, **options: Any) -> Any:
+    """The map in its first two halves, with a cache between."""
+    return applied(
+        one.splits[0],
+        dataset,
+        dataset._input_dataset,
+        between=lambda first: first.cache(),
+        through=one.through,
+        **options,
+    )
 
 
 def kinds(dataset: Any) -> list[str]:
@@ -66,9 +78,7 @@ def test_the_order_and_the_draws_are_the_same(name: str, monkeypatch: pytest.Mon
     (one,) = (each for each in candidates(dataset) if each.map_dataset is dataset)
     assert one.splits, one.refused
     split = one.splits[0]
-    made = applied(
-        split, dataset, dataset._input_dataset, between=lambda first: first.cache(), through=one.through
-    )
+    made = cached_at_the_cut(one, dataset)
 
     # THEN the cache is below what shuffles and repeats
     assert kinds(made)[: len(above) + 2] == ["Map", *above, "Cache"]
@@ -97,14 +107,7 @@ def test_an_endless_pipeline_is_cut_below_its_repeat() -> None:
     (one,) = candidates(pipeline)
 
     assert (one.through, one.buffered) == (True, 6)
-    made = applied(
-        one.splits[0],
-        dataset,
-        dataset._input_dataset,
-        between=lambda first: first.cache(),
-        through=one.through,
-        pipeline=pipeline,
-    )
+    made = cached_at_the_cut(one, dataset, pipeline=pipeline)
     assert kinds(made)[:5] == ["ParallelMap", "Repeat", "Shuffle", "Cache", "ParallelMap"]
     labels = [int(element["label"]) for element in made.take(18)]
     assert [sorted(labels[start : start + 6]) for start in (0, 6, 12)] == [[1, 2, 3, 4, 5, 6]] * 3
@@ -126,13 +129,7 @@ def test_what_is_not_random_goes_below_a_shuffle_as_a_whole(tmp_path: Path) -> N
     dataset = Dataset.list_files(str(tmp_path / "*.jpg"), seed=3).map(load)
     (one,) = candidates(dataset)
 
-    made = applied(
-        one.splits[0],
-        dataset,
-        dataset._input_dataset,
-        between=lambda first: first.cache(),
-        through=one.through,
-    )
+    made = cached_at_the_cut(one, dataset)
 
     assert (one.through, one.buffered) == (True, 5)
     assert kinds(made)[:4] == ["Map", "Shuffle", "Cache", "Map"]
@@ -147,13 +144,7 @@ def test_the_whole_pipeline_gives_the_same_where_chance_is_held_still(function: 
     dataset = pictures().shuffle(6, seed=1).map(function)
     (one,) = candidates(dataset)
 
-    made = applied(
-        one.splits[0],
-        dataset,
-        dataset._input_dataset,
-        between=lambda first: first.cache(),
-        through=one.through,
-    )
+    made = cached_at_the_cut(one, dataset)
     proof = prove(dataset, made, in_order=True, budget_s=20)
 
     assert kinds(made)[:3] == ["Map", "Shuffle", "Cache"]

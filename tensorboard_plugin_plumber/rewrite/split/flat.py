@@ -38,7 +38,6 @@ class Flat:
       arguments: names of the tensors that it is given, in the order of the flat element of its input.
       captures: name of the placeholder's tensor -> what is captured.
       outputs: names of the tensors that it returns, in the order of the flat element of its output.
-      required: names of the operations that run although nothing may take their outputs.
       wrapper: the `StructuredFunctionWrapper` that it was read from.
     """
 
@@ -46,7 +45,6 @@ class Flat:
     arguments: tuple[str, ...]
     captures: Mapping[str, Any]
     outputs: tuple[str, ...]
-    required: frozenset[str]
     wrapper: Any
 
     @functools.cached_property
@@ -98,7 +96,6 @@ def flattened(wrapper: Any) -> Flat:
         tuple(one.name for one in arguments),
         {inside.name: outside for outside, inside in captures},
         tuple(spread.reference(one.name) for one in graph.outputs),
-        frozenset(spread.control(one.name) for one in graph.control_outputs),
         wrapper,
     )
 
