@@ -64,5 +64,4 @@ def fastest(dataset: Any, variants: Sequence[Any], wishes: Wishes, say: Callable
     chosen = candidates[best - 1]
     chosen.report.analysis.measured.before = found.rates[0]
     chosen.report.analysis.measured.after = found.rates[best]
-    chosen.report.analysis.measured.same_elements = True
     return replace(chosen, attempts=tuple(attempts))
